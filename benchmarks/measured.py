@@ -108,8 +108,8 @@ def row(name: str, folder: Path, repeats: int) -> str:
         path = written(name, folder, number)
         context = Context(home, Store(home / "store"), engine.inline(), silent)
         planned = plan(context, load(path))
-        counts, _ = count(context, planned.spec, planned.layout)
-        measured, charged = story.measure(context, planned, counts)
+        counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
+        measured, charged = story.measure(context, planned, planned.job.source, counts)
         assert charged
         answers = held(answer(context, planned, measured, []).answer)
         truth = exact(planned, table)
@@ -143,7 +143,7 @@ def written(name: str, folder: Path, number: int) -> Path:
 
 def exact(planned: Plan, table: pa.Table) -> np.ndarray:
     """The answers without noise."""
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     codes = []
     for attribute in domain.attributes:
         column = table[attribute.name].to_pylist()

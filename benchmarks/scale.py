@@ -56,7 +56,7 @@ from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.release.gram import stored_gram
 from dpdist.release.story import Release
-from dpdist.spec import ReleaseSpec, load
+from dpdist.spec import Job, load
 from dpdist.version import version
 from dpdist.workloads.basis import column_codes
 
@@ -408,7 +408,7 @@ def formulas(options: argparse.Namespace, folder: Path) -> list[str]:
     ]
 
 
-def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tuple[list[str], Release]:
+def released(spec: Job, folder: Path, options: argparse.Namespace) -> tuple[list[str], Release]:
     """Publish a release; one row a stage, then memory."""
     home = folder / "home"
     keys.initialise(home)
@@ -747,10 +747,10 @@ def main() -> None:
     every(options) if options.part == "all" else one(options)
 
 
-def _truth(spec: ReleaseSpec) -> np.ndarray:
+def _truth(spec: Job) -> np.ndarray:
     """True answers from the records alone: intervals are looked up in a cube of counts over their distinct ends."""
-    (block,) = spec.queries.blocks
-    records = pyarrow.parquet.read_table(spec.records_path)
+    (block,) = spec.workload.queries.blocks
+    records = pyarrow.parquet.read_table(spec.source.path)
     codes, factors = [], []
     for name, factor in zip("abc", block.factors, strict=True):
         merged = column_codes(factor)

@@ -33,8 +33,8 @@ def one_way(sizes: tuple[int, ...], ordered: int) -> Workload:
 
 
 ROWS: dict[str, Callable[[], Workload]] = {
-    "SF1": lambda: load(EXAMPLES / "release.yaml").queries,
-    "mini SF1": lambda: load(EXAMPLES / "mini.yaml").queries,
+    "SF1": lambda: load(EXAMPLES / "release.yaml").workload.queries,
+    "mini SF1": lambda: load(EXAMPLES / "mini.yaml").workload.queries,
     "CPS, 1-way": lambda: one_way((50, 100, 7, 4, 2), 2),
 }
 

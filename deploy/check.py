@@ -36,7 +36,7 @@ def declare() -> None:
 
     checked = load(spec())
     with opened(state.state_folder()) as ledger:
-        ledger.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
+        ledger.declare(checked.guarantee.dataset, checked.guarantee.cap, checked.guarantee.protection)
 
 
 def ask() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpdist.records.sources import ArrowStream
     from dpdist.release.plan import Plan
     from dpdist.release.story import Release
-    from dpdist.spec import ReleaseSpec
+    from dpdist.spec import Job, ReleaseSpec
 
     __version__: str
 
@@ -51,61 +51,56 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> Plan:
+def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> Plan:
     """Return the plan of a release: its strategy, noise and predicted errors. Touches no records and no budget.
 
     Args:
-        spec: a path to YAML, a dictionary, or a ReleaseSpec. Its records need not be there, nor does it have to say where they are.
+        spec: a path to YAML, a dictionary, a ReleaseSpec, or what ``dpdist.spec.load`` made of one. Its records need not be there, nor
+            does it have to say where they are.
         engine: ``tls://host:port``, ``"inline"``, or None: this process, or processes of this machine where planning takes long.
     Raises: InvalidSpec, OutOfMemory.
     """
     with layer("release", "dpdist.plan"):
-        from dpdist.machine import engine as engines
-        from dpdist.machine import state
         from dpdist.release import ahead
         from dpdist.release import plan as planning
-        from dpdist.release.context import Context, silent
+        from dpdist.release.context import running
         from dpdist.spec import load
 
-    checked = load(spec, records=False)
-    home = state.state_folder()
-    with engines.started(ahead.engine_to_plan(checked, engine)) as started:
-        return planning.plan(Context(home, state.store_of(home), started, silent), checked)
+    job = load(spec, records=False)
+    with running(ahead.engine_to_plan(job, engine)) as context:
+        return planning.plan(context, job)
 
 
 def run(
-    spec: ReleaseSpec | dict[str, Any] | str | Path, *, records: ArrowStream | None = None, engine: str | None = None
+    spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, records: ArrowStream | None = None, engine: str | None = None
 ) -> Release:
     """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
     Args:
-        spec: a path to YAML, a dictionary, or a ReleaseSpec.
+        spec: a path to YAML, a dictionary, a ReleaseSpec, or what ``dpdist.spec.load`` made of one.
         records: an Arrow table, or any other object that exports an Arrow stream of record batches, in place of the spec's files,
             which it then need not name.
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     with layer("release", "dpdist.run"):
-        from dpdist.machine import engine as engines
-        from dpdist.machine import state
         from dpdist.privacy import keys
         from dpdist.records import sources
         from dpdist.release import ahead, story
-        from dpdist.release.context import Context, silent
+        from dpdist.release.context import running
         from dpdist.release.held import held
         from dpdist.spec import load
 
-    checked = load(spec, records=records is None)
-    home = state.state_folder()
+    job = load(spec, records=records is None)
     with ExitStack() as stack:
+        here = stack.enter_context(running("inline"))
         if records is not None:
-            kept = stack.enter_context(held(home, checked.release))
-            checked = checked.with_records(sources.write_records(records, kept, keys.load(home)))
-        done = ahead.finished(checked, home, silent)
+            kept = stack.enter_context(held(here, job.release))
+            job = job.with_records(sources.write_records(records, kept, keys.load(here.home)))
+        done = ahead.finished(here, job)
         if done is not None:
             return done
-        started = stack.enter_context(engines.started(ahead.engine_for(checked, engine)))
-        return story.release(Context(home, state.store_of(home), started, silent), checked)
+        return story.release(stack.enter_context(running(ahead.engine_for(job, engine))), job)
 
 
 def published(release: str | Path) -> Published:

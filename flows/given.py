@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.spec import ReleaseSpec, check_many_periods, load
+from dpdist.spec import Job, check_many_periods, load
 from dpdist.spec.yaml_text import SPEC_BYTES
 from flows.periods import Every, after, start_of
 
@@ -46,20 +46,20 @@ class Given:
         _check_mode(self.folder)
         return sum(1 for _ in self._files())
 
-    def spec(self, digest: str, period: datetime.date | None) -> ReleaseSpec:
-        """The checked spec whose file has this SHA-256 digest, for a period.
+    def job(self, digest: str, period: datetime.date | None) -> Job:
+        """The job of the spec whose file has this SHA-256 digest, for a period.
 
         Raises: InvalidSpec for a digest that was not given, a period that it does not take, or a spec that cannot be run.
         """
         path = self._path(digest)
         if period is not None:
             check_many_periods(path)  # without its period in the records, every day would charge the same records anew
-        checked = load(path, period=period)
+        job = load(path, period=period)
         if period is not None:
-            self._check_period(checked, period)
+            self._check_period(job, period)
         if _digest(path) != digest:
             raise NotGiven(f"the spec of digest {digest[:12]} was changed while it was read; ask for it as it is now")
-        return checked
+        return job
 
     def _path(self, digest: str) -> Path:
         _check_mode(self.folder)
@@ -78,8 +78,8 @@ class Given:
                 _check_mode(path)
                 yield path
 
-    def _check_period(self, checked: ReleaseSpec, day: datetime.date) -> None:
-        per = checked.ledger.cap.cap.per
+    def _check_period(self, job: Job, day: datetime.date) -> None:
+        per = job.guarantee.cap.per
         every = self.every if per == "total" else cast(Every, per)
         if start_of(day, every) != day:
             raise InvalidSpec(f"{day} is not the first day of a {every}; ask for {start_of(day, every)}")

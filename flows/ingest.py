@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from contextlib import nullcontext
+from functools import partial
 
 from prefect import flow
 
 from dpdist import spec
-from dpdist.release.count import as_read, count
-from dpdist.release.held import held
-from dpdist.release.plan import plan
+from dpdist.release import story
 from flows.release import as_task, running
 
 
@@ -27,10 +25,6 @@ def ingest(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the name of the histogram in the store.
     """
-    checked = spec.load(spec_path, period=period)
+    job = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: plan(context, checked), release=checked.release)
-        with held(context.home, checked.release, finishes=False) if checked.table else nullcontext() as kept:
-            read = as_task("extract", lambda: as_read(context, checked, kept), release=checked.release)
-            counts, _ = as_task("count", lambda: count(context, read, planned.layout), release=checked.release)
-    return counts.name
+        return story.counted(context, job, step=partial(as_task, release=job.release)).name

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import sys
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,14 +14,15 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, LedgerError
 from dpdist.machine.state import state_folder, store_of
-from flows.terminal import day_of, loss_text, out
+from flows.books import book
+from flows.options import Json, Period, SpecPath
+from flows.terminal import loss_text, out
 
 if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
     from dpdist.privacy.ledger import Budget, Ledger
 
 app = typer.Typer(help="Print budgets, charges and what is left. The commands below explain, check and change the ledger.")
-Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 
 
 @app.callback(invoke_without_command=True)
@@ -32,7 +30,7 @@ def listed(context: typer.Context, as_json: Json = False) -> None:
     """Print budgets, charges and what is left. The commands below explain, check and change the ledger."""
     if context.invoked_subcommand is not None:
         return
-    with _ledger() as ledger:
+    with book() as ledger:
         if as_json:
             out.print_json(json.dumps([_budget_facts(budget) for budget in ledger.budgets()]))
         else:
@@ -45,7 +43,7 @@ def explain(
     delta: Annotated[float, typer.Option(help="the delta at which epsilon is computed for a cap that has none")] = 1e-9,
 ) -> None:
     """Print what was spent as (epsilon, delta); or print the history of one release and what can be done next."""
-    with _ledger() as ledger:
+    with book() as ledger:
         if release is None:
             for budget in ledger.budgets():
                 _explain_budget(budget, ledger.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
@@ -72,7 +70,7 @@ def verify(
     """
     from dpdist.privacy import checkpoints
 
-    with _ledger() as ledger:
+    with book() as ledger:
         audit = ledger.verify(head)
         noted = checkpoints.compare(ledger.checkpoints)
         found = _differences(ledger) if with_store else []
@@ -98,7 +96,7 @@ def export(
     lines: Annotated[bool, typer.Option("--lines", help="print the rows alone, one JSON object a line")] = False,
 ) -> None:
     """Print all rows and budgets as JSON. They hold amounts and keyed commitments, but no secrets and no counts."""
-    with _ledger() as ledger:
+    with book() as ledger:
         if lines:
             sys.stdout.writelines(json.dumps(entry) + "\n" for entry in ledger.entries())
             return
@@ -111,7 +109,7 @@ def abort(release: Annotated[str, typer.Argument(help="the id of the release")])
     """Give the charge of a reserved release back. Refused once its noise may have been drawn or its measurement is stored."""
     from dpdist.release import held, ledger_and_store
 
-    with _ledger() as ledger:
+    with book() as ledger:
         ledger_and_store.give_back(store_of(state_folder()), ledger, release)
     held.remove(state_folder(), release)
     out.print(f"{release}: aborted, its charge is given back")
@@ -126,27 +124,21 @@ def new_store() -> None:
     from dpdist.release import ledger_and_store
 
     store = store_of(state_folder())
-    with _ledger() as ledger:
+    with book() as ledger:
         ledger_and_store.begin(store, ledger)
     out.print(f"the store {store.location} belongs to this ledger now", soft_wrap=True, markup=False)
 
 
 @app.command("declare")
-def declare(
-    spec: Annotated[Path, typer.Argument(help="the release spec, a YAML file")],
-    period: Annotated[
-        datetime.date | None,
-        typer.Option(parser=day_of, metavar="YYYY-MM-DD", help="the day that replaces '{period}' in the spec"),
-    ] = None,
-) -> None:
+def declare(spec: SpecPath, period: Period = None) -> None:
     """Declare the cap of a spec's data set before its first release, as the owner of the ledger."""
     from dpdist.spec import load
 
-    checked = load(spec, period=period)
-    with _ledger() as ledger:
-        new = ledger.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
+    job = load(spec, period=period)
+    with book() as ledger:
+        new = ledger.declare(job.guarantee.dataset, job.guarantee.cap, job.guarantee.protection)
     said = "declared" if new else "was declared before"
-    out.print(f"{checked.ledger.dataset}: cap {checked.ledger.cap.cap} {said}", soft_wrap=True, markup=False)
+    out.print(f"{job.guarantee.dataset}: cap {job.guarantee.cap} {said}", soft_wrap=True, markup=False)
 
 
 @app.command("roles")
@@ -180,7 +172,7 @@ def cap(
 
     if delta is not None and epsilon is None:
         raise InvalidInput("--delta belongs to a cap in epsilon: give --epsilon, too, or leave it out")
-    with _ledger() as ledger:
+    with book() as ledger:
         known = next((budget.cap for budget in ledger.budgets(dataset)), None)
         aside = Fraction(0) if known is None else known.selection
         aside = aside if selection is None else _exact(selection) or Fraction(0)
@@ -210,7 +202,7 @@ def approvers(
     """Ask for approvals of a data set's releases. They are refused until enough approvers have run 'dpdist approve'."""
     from dpdist.privacy.approvals import Approvers
 
-    with _ledger() as ledger:
+    with book() as ledger:
         ledger.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
     out.print(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers", soft_wrap=True, markup=False)
 
@@ -230,18 +222,11 @@ def migrate(
     """
     if noise is not None and application is None:
         raise InvalidInput("--noise goes with --application: noise workers draw for releases that the application charges")
-    with _ledger() as ledger:
+    with book() as ledger:
         audit = ledger.verify()
         if application is not None:
             ledger.grant(application, noise)
     out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
-
-
-def _ledger() -> AbstractContextManager[Ledger]:
-    """The ledger of the state folder; its database is imported where a command asks it."""
-    from dpdist.privacy.ledger import opened
-
-    return opened(state_folder())
 
 
 def _exact(text: str | None) -> Fraction | None:

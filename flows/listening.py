@@ -15,9 +15,9 @@ from pathlib import Path
 from dpdist.errors import InvalidInput
 from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
 from flows import addresses, children
 from flows.addresses import Address
+from flows.books import book
 from flows.given import Given
 from flows.service import Service
 from flows.signals import Terminated
@@ -39,7 +39,7 @@ def serve(
     context = _context(address, certificate, key)
     home, specs = state_folder(), given.check()
     keys.load(home)
-    with opened(home):
+    with book(home):
         pass
     children.end_with_this_process()
     asyncio.run(

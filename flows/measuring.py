@@ -18,9 +18,9 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError
 from dpdist.machine import engine
-from dpdist.machine.state import state_folder, store_of
+from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
-from dpdist.release.context import PRIVATE_STAGES, Context
+from dpdist.release.context import PRIVATE_STAGES, running
 from flows import children, unpickling
 from flows.given import Given
 from flows.observed.watch import watching
@@ -87,7 +87,7 @@ def measured(
     Args:
         refuse: ends this process where its cluster is hostile.
     """
-    checked, home = given.spec(digest, period), state_folder()
+    job = given.job(digest, period)
 
     def progress(stage: str, line: str) -> None:
         tell(stage, "told", line)
@@ -98,12 +98,11 @@ def measured(
         tell(name, "ended", "")
         return result
 
-    with watching(checked, home, progress) as watch:
-        with engine.started(ahead.engine_for(checked, None)) as started:
-            if started.elsewhere:
+    with watching(job, state_folder(), progress) as watch:
+        with running(ahead.engine_for(job, None), progress) as context:
+            if context.engine.elsewhere:
                 unpickling.restrict(refuse)
-            context = Context(home, store_of(home), started, progress)
-            done = story.release(context, checked, step=watch.stepping(step, started))
+            done = story.release(context, job, step=watch.stepping(step, context.engine))
         watch.published(done)
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}
 

@@ -8,7 +8,6 @@ import traceback
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,7 +17,7 @@ from dpdist.errors import DpdistError
 from dpdist.machine import engine
 from dpdist.page import report
 from dpdist.page.summary import over_bound
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger import Ledger
 from dpdist.release.story import Release
 from flows.observed.aside import aside
 
@@ -51,28 +50,28 @@ def served() -> bool:
     return "PREFECT_API_URL" in os.environ
 
 
-def artifacts(done: Release, home: Path) -> None:
+def artifacts(done: Release, ledger: Ledger) -> None:
     """The first answers, the error summary, the ledger and a link to the page, for the run's view in the server."""
     if not served():
         return
-    key = _key(done.spec.release)
+    key = _key(done.job.release)
     certificate = done.certificate
     with done.place.copied() as folder:
         if (folder / "answers.parquet").exists():
             rows, total = report.first_rows(folder, group=None, limit=SHOWN_ROWS)
-            shown = f"the first {len(rows)} of {total:,} answers of {done.spec.release}"
+            shown = f"the first {len(rows)} of {total:,} answers of {done.job.release}"
             create_table_artifact(table=rows, key=f"{key}-answers", description=shown)
     mechanism, privacy = certificate["mechanism"], certificate["privacy"]
     gap = "not certified" if mechanism["certified_gap"] is None else over_bound(mechanism["certified_gap"])
     rmse = "depends on the data" if mechanism["rmse"] is None else f"{mechanism['rmse']:.4g}"
     create_markdown_artifact(
-        f"**{done.spec.release}**: mechanism {mechanism['name']}, RMSE {rmse}, total squared error over the certified bound {gap}. "
+        f"**{done.job.release}**: mechanism {mechanism['name']}, RMSE {rmse}, total squared error over the certified bound {gap}. "
         f"{'Charged' if done.charged else 'Not charged again'}: rho {privacy['rho_decimal']:.6g}, epsilon {privacy['epsilon']:.4g} "
-        f"at delta {privacy['delta']:.1e}.\n\n{_ledger_table(home)}",
+        f"at delta {privacy['delta']:.1e}.\n\n{_ledger_table(ledger)}",
         key=f"{key}-errors-and-budget",
         description="errors and the state of the ledger",
     )
-    page_link(done.spec.release, str(done.folder))
+    page_link(done.job.release, str(done.folder))
 
 
 def page_link(release: str, folder: str) -> None:
@@ -85,12 +84,11 @@ def _key(release: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in release.lower()).strip("-")
 
 
-def _ledger_table(home: Path) -> str:
+def _ledger_table(ledger: Ledger) -> str:
     rows = ["| data set | period | cap | spent (rho) | releases |", "|---|---|---|---|---|"]
-    with opened(home) as ledger:
-        for budget in ledger.budgets():
-            spent = float(budget.spent.zcdp)
-            rows.append(f"| {budget.dataset} | {budget.period} | {budget.cap} | {spent:.6g} | {budget.releases} |")
+    for budget in ledger.budgets():
+        spent = float(budget.spent.zcdp)
+        rows.append(f"| {budget.dataset} | {budget.period} | {budget.cap} | {spent:.6g} | {budget.releases} |")
     return "\n".join(rows)
 
 

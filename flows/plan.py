@@ -27,13 +27,13 @@ def plan(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the certificate that the release would have.
     """
-    checked = spec.load(spec_path, period=period)
+    job = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: planning.plan(context, checked), release=checked.release)
+        planned = as_task("plan", lambda: planning.plan(context, job), release=job.release)
     certificate = planned.certificate()
     if notifications.served():
         rows = [
             {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]
         ]
-        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {checked.release}")
+        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {job.release}")
     return certificate

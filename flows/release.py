@@ -13,7 +13,7 @@ import os
 import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -27,8 +27,8 @@ from prefect.exceptions import PrefectException
 
 from dpdist import spec
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
-from dpdist.machine import engine, state
-from dpdist.release import story
+from dpdist.machine import state
+from dpdist.release import context, story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
 from flows import addresses, client, notifications, settings, waiting
@@ -203,15 +203,15 @@ def _released(
     failing: list[str] = []
     missing: dict[datetime.date | None, ApprovalsMissing] = {}
     for day in days:
-        checked = None
+        job = None
         try:
             if service is not None:
                 yield measured_by(service, spec_path, day)
                 continue
             folder = state.state_folder(Path(home) if home else None)
             with recorder.counted(folder, ""):
-                checked = spec.load(spec_path, period=day)
-            yield str(published(checked, engine_address, home, every=every, needed=day in needed).folder)
+                job = spec.load(spec_path, period=day)
+            yield str(published(job, engine_address, home, every=every, needed=day in needed).folder)
         except InvalidSpec as error:
             if day in needed or not isinstance(error, NoRecords):
                 failing.append(str(error))
@@ -220,7 +220,7 @@ def _released(
             notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
         except ApprovalsMissing as error:
             missing[day] = error
-            if checked is None or checked.stream is not None:
+            if job is None or job.guarantee.course.grows:
                 break  # a stream's parts go in order, and whether it is one only the service knows
     if failing:
         raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
@@ -231,7 +231,7 @@ def _released(
 
 
 def published(
-    checked: spec.ReleaseSpec,
+    job: spec.Job,
     engine_address: str | None,
     home: str | None,
     progress: Progress = silent,
@@ -239,26 +239,24 @@ def published(
     every: Every | None = None,
     needed: bool = True,
 ) -> Release:
-    """The release of a checked spec, one task a stage, watched by observers; call it inside a flow.
+    """The release of a job, one task a stage, watched by observers; call it inside a flow.
 
     Args:
         needed: whether it is a failure if there are no records.
     """
-    folder = state.state_folder(Path(home) if home else None)
+    folder, dataset = state.state_folder(Path(home) if home else None), job.guarantee.dataset
     with (
-        watching(checked, folder, progress, every=every, needed=needed) as watch,
+        watching(job, folder, progress, every=every, needed=needed) as watch,
         notifications.without_data(),
-        tags(f"dataset:{checked.ledger.dataset}"),
-        _alone(checked.ledger.dataset),
-        running(engine_address, home, progress) as context,
+        tags(f"dataset:{dataset}"),
+        _alone(dataset),
+        running(engine_address, home, progress) as here,
     ):
-        step = watch.stepping(partial(as_task, release=checked.release), context.engine)
-        done = story.release(context, checked, step=step)
-        notifications.artifacts(done, context.home)
+        step = watch.stepping(partial(as_task, release=job.release), here.engine)
+        done = story.release(here, job, step=step)
+        notifications.artifacts(done, here.ledger)
     watch.published(done)
-    notifications.notify(
-        {"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged}
-    )
+    notifications.notify({"release": job.release, "state": "published", "where": str(done.folder), "charged": done.charged})
     return done
 
 
@@ -289,13 +287,9 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
     return done.folder
 
 
-@contextmanager
-def running(engine_address: str | None, home: str | None, progress: Progress = silent) -> Iterator[Context]:
+def running(engine_address: str | None, home: str | None, progress: Progress = silent) -> AbstractContextManager[Context]:
     """Where a flow runs its stages, with progress told to the listener and the server."""
-    folder = state.state_folder(Path(home) if home else None)
-    told = _told_to(progress)
-    with engine.started(engine_address) as started:
-        yield Context(folder, state.store_of(folder), started, told)
+    return context.running(engine_address, _told_to(progress), home=Path(home) if home else None)
 
 
 @contextmanager

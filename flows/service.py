@@ -29,7 +29,7 @@ from http import HTTPStatus
 from typing import Any
 
 from dpdist.errors import DpdistError
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
 from flows.given import Given, NotGiven
 from flows.measuring import command, refusal
 
@@ -82,10 +82,10 @@ class Refused(Exception):
 class Course:
     """How the release of one key goes: its public facts. Only the service changes it."""
 
-    def __init__(self, checked: ReleaseSpec, most: int) -> None:
+    def __init__(self, job: Job, most: int) -> None:
         self._most = most
         self.name = secrets.token_hex(8)  # a client that goes on after a restart of the service sees that events count anew
-        self.release, self.dataset = checked.release, checked.ledger.dataset
+        self.release, self.dataset = job.release, job.guarantee.dataset
         self.end: dict[str, Any] | None = None
         self.state = "waiting"
         self.events: list[list[str]] = []
@@ -204,20 +204,20 @@ class Service:
             course = self._courses.get(key)
             if course is None or course.end is not None:
                 try:
-                    checked = await asyncio.to_thread(self.given.spec, *key)
+                    job = await asyncio.to_thread(self.given.job, *key)
                 except Exception as error:  # noqa: BLE001 - whatever it is, its client hears of it in one line
                     end = refusal(error)
                     _log(f"refused {key[0][:12]} {key[1]}: {end['line']}")
                     return HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY, end
-                course = self._begun(key, checked)
+                course = self._begun(key, job)
         return HTTPStatus.OK, course.facts(0, self.limits.told)
 
-    def _begun(self, key: Key, checked: ReleaseSpec) -> Course:
+    def _begun(self, key: Key, job: Job) -> Course:
         if len(self._running) >= self.limits.waiting:
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.waiting} releases wait for their turn; ask again later"
             )
-        course = self._courses[key] = Course(checked, self.limits.events)
+        course = self._courses[key] = Course(job, self.limits.events)
         self._courses.move_to_end(key)
         for old in [key for key, known in self._courses.items() if known.end is not None][: -self.limits.kept]:
             del self._courses[old]

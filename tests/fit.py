@@ -32,7 +32,7 @@ KEPT = 0.01
 
 def spread(done: Release) -> np.ndarray:
     """Errors of a release's answers as a combination of its noise values, (queries, values), up to one factor."""
-    grid, workload, noise = done.plan.grid, done.spec.queries, done.plan.noise
+    grid, workload, noise = done.plan.grid, done.job.workload.queries, done.plan.noise
 
     def read(values: np.ndarray) -> np.ndarray:
         if isinstance(grid, FilterGrid):

@@ -134,7 +134,7 @@ def test_ranges_of_public_amounts_have_as_many_steps_as_a_range_may_have(
 ) -> None:
     pyarrow.parquet.write_table(pa.table({"paid": values, "branch": ["a", "b"]}), place / "paid.parquet")
     assert command("init", "paid.parquet", "--public").code == 0
-    found = load(place / "paid.yaml").sums["paid"]
+    found = load(place / "paid.yaml").measured.sums["paid"]
     assert (found.first, found.last, float(found.step)) == (range_and_step[0], range_and_step[1], range_and_step[2])
 
 
@@ -203,10 +203,10 @@ def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, com
     made = command("init", form, "--public", "--columns", "Größe (cm),branch,paid,day,member", "--spec", "public.yaml")
     assert made.code == 0, made.err
     spec = load(place / "public.yaml")
-    assert spec.attributes.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
-    assert spec.attributes.attribute("day").values == 28
-    assert (spec.sums["paid"].first, spec.sums["paid"].last) == (70700, 70800)
-    assert spec.attributes.attribute("member").categories == ("false", "true")
+    assert spec.measured.domain.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
+    assert spec.measured.domain.attribute("day").values == 28
+    assert (spec.measured.sums["paid"].first, spec.measured.sums["paid"].last) == (70700, 70800)
+    assert spec.measured.domain.attribute("member").categories == ("false", "true")
 
 
 REFUSED = {

@@ -210,7 +210,7 @@ def run(place):
     heard = set()
     both.wait()
     done = watched(lambda stage, line: heard.add(stage), str(Path(place) / "release.yaml"), None, "inline", Path(place) / "home")
-    return done.spec.release, sorted(heard)
+    return done.job.release, sorted(heard)
 
 with embedded(), ThreadPoolExecutor(2) as pool:
     futures = [pool.submit(contextvars.copy_context().run, run, place) for place in sys.argv[1:]]

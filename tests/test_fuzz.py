@@ -26,7 +26,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.records.counting import count
 from dpdist.records.sources import PersonType, source_of
-from dpdist.spec import ReleaseSpec, load
+from dpdist.spec import Job, load
 from tests import small
 
 KNOWN = "KNOWN"
@@ -291,7 +291,7 @@ def check_spec(content: bytes) -> None:
         path = Path(folder) / "release.yaml"
         path.write_bytes(content)
         found = outcome(lambda: load(path))
-    assert isinstance(found, ReleaseSpec | DpdistError)
+    assert isinstance(found, Job | DpdistError)
 
 
 def check_file(name: str, content: bytes, outside: str, person: PersonType | bool | None) -> None:

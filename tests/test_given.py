@@ -37,11 +37,11 @@ def test_a_spec_is_known_by_its_bytes(tmp_path: Path) -> None:
     digest = weekly(tmp_path)
     given = Given(tmp_path)
     assert given.check() == 1
-    assert given.spec(digest, WEEK).release == f"small-{WEEK}"
+    assert given.job(digest, WEEK).release == f"small-{WEEK}"
     path = tmp_path / "weekly.yaml"
     path.write_text(path.read_text() + "\n")
     with pytest.raises(NotGiven, match=f"no spec of digest {digest[:12]}"):
-        given.spec(digest, WEEK)
+        given.job(digest, WEEK)
 
 
 @pytest.mark.parametrize(
@@ -58,31 +58,31 @@ def test_a_spec_is_known_by_its_bytes(tmp_path: Path) -> None:
 def test_periods_that_nobody_may_name(day: datetime.date, reason: str, tmp_path: Path) -> None:
     digest = weekly(tmp_path)
     with pytest.raises(InvalidSpec, match=reason):
-        Given(tmp_path).spec(digest, day)
+        Given(tmp_path).job(digest, day)
 
 
 def test_the_period_of_a_cap_in_total_is_told_by_the_operator(tmp_path: Path) -> None:
     digest = weekly(tmp_path, ledger={"dataset": "small", "cap": {"rho": 0.1}})
     tuesday = WEEK + datetime.timedelta(days=1)
-    assert Given(tmp_path).spec(digest, tuesday).period == tuesday
+    assert Given(tmp_path).job(digest, tuesday).guarantee.period == tuesday
     with pytest.raises(InvalidSpec, match="is not the first day of a week"):
-        Given(tmp_path, every="week").spec(digest, tuesday)
+        Given(tmp_path, every="week").job(digest, tuesday)
 
 
 def test_a_spec_of_one_release_takes_no_period(tmp_path: Path) -> None:
     """Each day would be another release of the same records."""
     digest = hashlib.sha256(small.write(tmp_path).read_bytes()).hexdigest()
     given = Given(tmp_path)
-    assert given.spec(digest, None).release == "small-1"
+    assert given.job(digest, None).release == "small-1"
     with pytest.raises(InvalidSpec, match="every period would read and charge the same records"):
-        given.spec(digest, WEEK)
+        given.job(digest, WEEK)
 
 
 def test_a_window_reaches_the_week_that_just_ended(tmp_path: Path) -> None:
     digest = weekly(tmp_path)
     assert after(WEEK, "week") <= NOW.date()
     with pytest.raises(InvalidSpec, match="more than 3 days ago"):
-        Given(tmp_path, window=3).spec(digest, WEEK)
+        Given(tmp_path, window=3).job(digest, WEEK)
 
 
 @pytest.mark.parametrize("name", [".", "weekly.yaml"])
@@ -90,6 +90,6 @@ def test_specs_that_others_may_write_are_refused(name: str, tmp_path: Path) -> N
     digest = weekly(tmp_path / "specs")
     place = tmp_path / "specs" / name
     place.chmod(place.stat().st_mode | 0o020)
-    for use in (Given(tmp_path / "specs").check, lambda: Given(tmp_path / "specs").spec(digest, WEEK)):
+    for use in (Given(tmp_path / "specs").check, lambda: Given(tmp_path / "specs").job(digest, WEEK)):
         with pytest.raises(InvalidInput, match="others may change what is released; run: chmod go-w"):
             use()

@@ -24,7 +24,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.ledger import Receipt, StreamPart
 from dpdist.privacy.noise import Noise
-from dpdist.release import charge, streams
+from dpdist.release import streams
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec.attributes import AttributeSpec
@@ -66,7 +66,7 @@ SERIES = small.spec(
 class Planned:
     """What identities read of a plan."""
 
-    spec: Any
+    job: Any
     noise: Any = NOISE
     grid: Any = dataclasses.field(default_factory=lambda: dataclasses.make_dataclass("Grid", ["digest"])("e" * 64))
 
@@ -79,9 +79,9 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        streams.stream_digest(plans[1]),
-        *(charge.binding_of(plan, part) for plan in plans),
-        digest_of("post-processing", one.postprocess),
+        streams.stream_digest(plans[1], grows.guarantee.course.name),
+        *(Plan.binding(plan, part) for plan in plans),
+        digest_of("post-processing", one.outputs.postprocess),
     ]
 
 

@@ -49,7 +49,7 @@ def test_make_demo_publishes_a_release(tmp_path: Path) -> None:
     """The census example's records and domain, with fewer questions; the example itself is read, and published by ``make slow``."""
     tree = copy_of_the_tree(tmp_path / "clone")
     example = tree / "examples" / "census" / "release.yaml"
-    assert load(example).queries.shape == (2085, 5460)
+    assert load(example).workload.queries.shape == (2085, 5460)
     content = yaml.safe_load(example.read_text())
     content["workload"] = [{"marginals": {"of": [["sex"], ["income"]]}}]
     (example.parent / "few.yaml").write_text(yaml.safe_dump(content))

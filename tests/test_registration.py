@@ -239,7 +239,7 @@ def test_a_run_waits_for_its_approvals(
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
     checked = load(spec, period=datetime.date(2026, 11, 2))
     with opened(home) as book:
-        book.declare("small", checked.ledger.cap.cap, checked.protection)
+        book.declare("small", checked.guarantee.cap, checked.guarantee.protection)
         book.set_approvers("small", Approvers((approvals.new_key(key),), 1), "agreed on")
 
     def charged() -> list[str]:

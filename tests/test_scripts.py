@@ -75,7 +75,7 @@ def test_records_in_memory_need_no_place(home: Path) -> None:
     ):
         dp.run(without_place(release="small-3"))
     with pytest.raises(InvalidSpec, match="'records' names no place"):
-        dp.run(planned.spec)
+        dp.run(planned.job)
 
 
 def test_a_plan_touches_no_records(home: Path) -> None:

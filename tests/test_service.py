@@ -20,6 +20,7 @@ import pytest
 
 from dpdist.errors import BudgetExceeded, EngineError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
+from dpdist.spec import load
 from flows import addresses, client, measuring, release, service
 from flows.addresses import Address
 from flows.client import ServedRelease
@@ -176,9 +177,9 @@ def test_requests_of_one_user_do_not_take_every_place(running: Running) -> None:
 class Pretended(Given):
     """Specs of two data sets, without files."""
 
-    def spec(self, digest: str, period: Any) -> Any:
+    def job(self, digest: str, period: Any) -> Any:
         content = small.spec(release=f"small-{digest[:4]}", ledger={"dataset": f"set-{digest[0]}", "cap": {"rho": 1}})
-        return service.ReleaseSpec.model_validate(content)
+        return load(content)
 
 
 def served(work: Callable[[Service], Any], program: str, monkeypatch: pytest.MonkeyPatch, limits: ClientLimits) -> Any:

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.release import ahead, extent
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from tests import HANGS, forked, small
 
@@ -149,11 +152,12 @@ def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
     home, path = published
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
-    done = ahead.finished(load(path), home, lambda stage, line: None)
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    done = ahead.finished(context, load(path))
     assert done is not None
     assert done.charged is False
     monkeypatch.chdir(tmp_path)  # here it was never published
-    assert ahead.finished(load(path), home, lambda stage, line: None) is None
+    assert ahead.finished(context, load(path)) is None
 
 
 def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +166,8 @@ def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.Monke
     checked = load(small.write(home.parent / "data"))
     assert ahead.engine_for(checked, None) == "inline"
     assert ahead.engine_for(checked, "tls://somewhere:1") == "tls://somewhere:1"
-    rows, cells = checked.queries.shape
-    size = sum(os.path.getsize(path) for path, _ in checked.source.files)
+    rows, cells = checked.workload.queries.shape
+    size = sum(os.path.getsize(path) for path, _ in checked.source.files.files)
     for name, value in (("ANSWERS", rows), ("CELLS", cells), ("RECORD_BYTES", size)):
         with monkeypatch.context() as patch:
             patch.setattr(extent, name, value)

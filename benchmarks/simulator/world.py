@@ -19,7 +19,7 @@ from dpdist.machine.engine import tasks
 from dpdist.machine.engine.handing import WorkerSet
 from dpdist.machine.store import ArrayPlan, Store, StoredArray, StoredPart
 from dpdist.operators import Matrix
-from dpdist.release.drawing import RESOURCE, Told
+from dpdist.release.drawing import RESOURCE, DrawReport
 from dpdist.sizes import Sizes
 
 SCALE = 2**12
@@ -274,4 +274,4 @@ def _told_by(addresses: Sequence[str], worker: int, found: Any) -> Any:
     """What a worker says of the shards that it drew, with its address: a simulated one has none to find."""
     if isinstance(found, list):
         return [_told_by(addresses, worker, each) for each in found]
-    return replace(found, worker=addresses[worker]) if isinstance(found, Told) else found
+    return replace(found, worker=addresses[worker]) if isinstance(found, DrawReport) else found

@@ -16,7 +16,7 @@ from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.release.companions import Companion
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
-from dpdist.release.streams import steps_so_far
+from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 
 
@@ -26,7 +26,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     Args:
         others: releases whose measurements join the estimate.
     """
-    options = planned.spec.postprocess
+    options, known = planned.job.outputs.postprocess, planned.job.outputs.known
     asked = {"asked": options, "others": [stored.digest for _, stored in others]}
     if options.non_negative:
         asked["rule"] = RULE
@@ -38,18 +38,16 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} blocks")
 
-    grid, workload = planned.grid, planned.workload
+    grid, values = course_of(planned).measured(context, measured)
+    workload = planned.workload
     with StoreWorkspace(context.store, context.engine).scratch() as work:
-        if planned.spec.stream is not None:
-            begun, values = steps_so_far(context, planned, measured)
-            return begun.reader(workload).answers(values, planned.noise, wanted, work, tell)
-        z, noise = _in_records(planned, StoredVector(context.store, measured))
+        z, noise = _in_records(planned, values)
         if not (others or options.known or options.non_negative):
             return grid.reader(workload).answers(z, noise, wanted, work, tell)
         joined = [Measured(plan.grid, *_in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
         estimate = grid.estimate(workload, z, noise, joined, work)
         if options.known:
-            estimate = estimate.given(planned.spec.known, np.array([known.count for known in options.known]))
+            estimate = estimate.given(known, np.array([each.count for each in options.known]))
         if options.non_negative:
             context.progress("answer", "fitting non-negative cells, and simulating what that does to the errors")
             seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
@@ -61,7 +59,7 @@ def _wanted(planned: Plan, measured: StoredArray, asked: dict[str, Any]) -> Want
     """Where the answers to a measurement are kept, by what is done to them."""
     processing = digest_of("post-processing", asked)
     return Wanted(
-        f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}", planned.spec.postprocess.integer
+        f"answers/{planned.job.release}-{measured.digest[:16]}-{processing[:16]}", planned.job.outputs.postprocess.integer
     )
 
 
@@ -77,7 +75,7 @@ def _kept(context: Context, wanted: Wanted) -> Answers | None:
 
 def _in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
     """What was measured and the noise in it, as if whole records had been, or amounts: divided by the shares that are one of them."""
-    shares, noise = planned.spec.attributes.scale, planned.noise
+    shares, noise = planned.scale, planned.noise
     if shares == 1:
         return measured, noise
     return scaled(measured, 1.0 / shares), NoiseOfShares(noise.kind, noise.scale, shares)

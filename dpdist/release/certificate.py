@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 from dpdist.grids.base import Grid
 from dpdist.grids.non_negative import Effect, Group
@@ -15,21 +15,21 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.protection import Protection
-from dpdist.release.private_names import stage_of, total_delta
-from dpdist.spec import ReleaseSpec
+from dpdist.release.private_names import selection_of, total_delta
+from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
 
 TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
 
 
-def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
+def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
-    protection, stage = spec.protection, stage_of(spec.declared)
-    delta = 0.0 if grid.norm == "l1" else float(spec.budget.delta if spec.budget.delta is not None else 1e-9)
+    protection, budget, selecting = job.guarantee.protection, job.guarantee.budget, selection_of(job.declared)
+    delta = 0.0 if grid.norm == "l1" else float(budget.delta if budget.delta is not None else 1e-9)
     zcdp = "zero-concentrated differential privacy (zCDP)"
-    if stage is not None:
-        loss, delta, zcdp = loss + stage.rule.loss, float(total_delta(spec)), f"approximate {zcdp}"
+    if selecting is not None:
+        loss, delta, zcdp = loss + selecting.rule.loss, float(total_delta(selecting)), f"approximate {zcdp}"
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": noise.kind.label,
@@ -57,7 +57,7 @@ def _participations(protection: Protection) -> dict[str, int]:
     return {"participations_of_one_person": protection.participations or 1, "separation": protection.separation}
 
 
-def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:
+def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:
     """The chosen mechanism, how far it is from the best one, and those it was compared with.
 
     Args:
@@ -65,14 +65,15 @@ def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate],
     """
     lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
     chosen = next(c for c in table if c.mechanism == strategy.name)
-    worst = strategy.solve.history[-1].gap if spec.objective == "worst" and strategy.solve else None
-    queries = spec.queries.shape[0]
+    asked = job.workload
+    worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
+    queries = asked.queries.shape[0]
     return {
         "name": strategy.name,
         "consistent": strategy.consistent,
         "biased": strategy.biased,
-        "rounded": spec.postprocess.integer,
-        "objective": spec.objective,
+        "rounded": job.outputs.postprocess.integer,
+        "objective": asked.objective,
         "certified_gap_of_the_worst": worst,
         "cost": chosen.cost,
         "lower_bound": lower,
@@ -99,58 +100,22 @@ def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, A
     }
 
 
-class Compared(Protocol):
-    """A kind of noise with what it gives (``dpdist.release.plan.NoiseOption``)."""
-
-    @property
-    def strategy(self) -> Strategy: ...
-
-    @property
-    def noise(self) -> Noise: ...
-
-    @property
-    def loss(self) -> Loss: ...
-
-    @property
-    def variance(self) -> float: ...
-
-    @property
-    def worst(self) -> float | None: ...
-
-
-def noises(spec: ReleaseSpec, options: Sequence[Compared], chosen: str) -> list[dict[str, Any]]:
-    """The kinds of noise that the spec left open: predicted errors, rho, and the part of the data set's whole cap that each takes."""
-    return [
-        {
-            "noise": option.noise.kind.label,
-            "mechanism": option.strategy.name,
-            "rmse": math.sqrt(option.variance / spec.queries.shape[0]) if math.isfinite(option.variance) else None,
-            "worst": None if option.worst is None else float(f"{option.worst:.9g}"),
-            "rho": str(option.loss.zcdp),
-            "rho_decimal": float(option.loss.zcdp),
-            "share_of_cap": float(spec.ledger.cap.cap.share(option.loss)),
-            "chosen": option.noise.kind == chosen,
-        }
-        for option in options
-    ]
-
-
 def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]:
     """A row of the table in counts: predicted error of the mean and of the worst query."""
     worst = None if row.worst is None else float(f"{row.worst * multiplier:.9g}")
     return {**asdict(row), "rmse": row.rmse(queries, multiplier), "worst": worst}
 
 
-def post_processing(spec: ReleaseSpec, effect: Effect | None = None) -> list[str]:
+def post_processing(outputs: Outputs, effect: Effect | None = None) -> list[str]:
     """What was done to the answers, and to their error bars.
 
     Args:
         effect: what a fit of non-negative cells did to the errors, once it was made.
     """
-    options = spec.postprocess
+    options = outputs.postprocess
     out = []
     if options.consistent_with:
-        names = ", ".join(other.release for other in spec.companions)
+        names = ", ".join(other.release for other in outputs.companions)
         out.append(
             f"one estimate from this release's measurement and those of {names}: answers of all agree when each is read so; "
             "standard errors are those of all measurements together, and the releases' answers are not independent"

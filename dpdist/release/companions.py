@@ -5,38 +5,37 @@ from __future__ import annotations
 from dpdist.errors import InvalidInput
 from dpdist.machine.store import StoredArray
 from dpdist.privacy import keys
-from dpdist.release.charge import as_charged, records_of
-from dpdist.release.context import Context, book
-from dpdist.release.count import count, source_of
-from dpdist.release.ledger_and_store import (
-    committed_measurement,
-)
+from dpdist.release.charge import BoundRecords
+from dpdist.release.context import Context
+from dpdist.release.count import count, files_of
+from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.plan import Plan, plan
-from dpdist.spec import ReleaseSpec
+from dpdist.release.streams import course_of
+from dpdist.spec import Job
 
 Companion = tuple[Plan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
 
 
-def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
-    """The releases that a spec wants to be consistent with. They are read, never charged or drawn again.
+def companions(context: Context, job: Job) -> tuple[Companion, ...]:
+    """The releases that one is to be consistent with. They are read, never charged or drawn again.
 
     Raises: InvalidInput when one is not committed, was measured from other records or has no linear measurement; StoreError
         when its measurement is not the one the ledger knows.
     """
-    if not spec.companions:
+    others = job.outputs.companions
+    if not others:
         return ()
-    records = source_of(context, spec).digest
-    return tuple(_companion(context, other, records) for other in spec.companions)
+    records = files_of(context, job.source).digest
+    return tuple(_companion(context, other, records) for other in others)
 
 
-def _companion(context: Context, other: ReleaseSpec, records: str) -> Companion:
+def _companion(context: Context, other: Job, records: str) -> Companion:
     """A release of the same records. Raises: as ``companions``."""
-    with book(context) as ledger:
-        receipt = ledger.receipt(other.release)
+    receipt = context.ledger.receipt(other.release)
     if receipt is None or receipt.state != "committed":
         raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
-    planned = as_charged(context, plan(context, other))
+    planned = course_of(plan(context, other)).as_charged(context)
     if planned.grid.row_blocks() is None:
         raise InvalidInput(
             f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
@@ -45,14 +44,16 @@ def _companion(context: Context, other: ReleaseSpec, records: str) -> Companion:
     stored = committed_measurement(context.store, receipt)
     if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
         raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
-    counts, _ = count(context, other, planned.layout)
-    same = receipt.is_of(records_of(keys.load(context.home), other, counts.content_digest, other.release))
+    counts, _ = count(context, other.source, other.measured, planned.layout)
+    files = files_of(context, other.source)
+    bound = BoundRecords(keys.load(context.home), files, counts.content_digest)
+    same = receipt.is_of(bound.records(other.guarantee, other.release))
     if same is None:
         raise InvalidInput(
             f"release {other.release!r} was charged under another root key, so its ledger row does not tell from which records it was "
             "made; publish it under a new id, then combine"
         )
-    if other.source.digest != records or not same:
+    if files.digest != records or not same:
         raise InvalidInput(
             f"release {other.release!r} was made from other records; only releases of the same can be combined: leave it out "
             "of 'consistent_with'"

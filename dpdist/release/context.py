@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
+from dpdist.machine import engine as engines
 from dpdist.machine.engine import Engine
+from dpdist.machine.state import state_folder, store_of
 from dpdist.machine.store import Store
-from dpdist.privacy.ledger import Ledger, opened
+from dpdist.privacy.ledger import Ledger
 from dpdist.process.private import private_folder
 
 Progress = Callable[[str, str], None]
@@ -38,7 +40,32 @@ class Context:
         self.engine.exchange = self.store
         self.engine.tell = partial(self.progress, "warning")
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger of the state folder, opened when a stage first asks for it and shared by all; progress says when it is away.
 
-def book(context: Context) -> AbstractContextManager[Ledger]:
-    """The ledger of a release's state folder; progress says when its database is away."""
-    return opened(context.home, partial(context.progress, "ledger"))
+        It holds locks inside its own steps only, and connections to a server until ``close``.
+        """
+        return Ledger.at(self.home, tell=partial(self.progress, "ledger"))
+
+    def close(self) -> None:
+        """Close the ledger's connections, if there are any. A stage that asks for it later opens new ones."""
+        if "ledger" in self.__dict__:
+            self.ledger.close()
+
+
+@contextmanager
+def running(address: str | None, progress: Progress = silent, *, home: Path | None = None) -> Iterator[Context]:
+    """Where releases run during the block: an engine at an address, with the state folder of this machine.
+
+    Args:
+        address: ``tls://host:port`` of a Dask scheduler, ``"inline"`` for this process, None for processes of this machine.
+        home: another state folder.
+    """
+    folder = state_folder(home)
+    with engines.started(address) as engine:
+        context = Context(folder, store_of(folder), engine, progress)
+        try:
+            yield context
+        finally:
+            context.close()

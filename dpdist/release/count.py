@@ -14,6 +14,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
+from dpdist.privacy.protection import Protection
 from dpdist.process.private import private_files
 from dpdist.records import counting, digests, extracts, rows
 from dpdist.records.hashing import Tags
@@ -21,13 +22,15 @@ from dpdist.records.sources import Source
 from dpdist.records.wording import Called, File
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
+from dpdist.spec.job import CountedCells
+from dpdist.spec.origin import Origin
 from dpdist.stability import Distance
 
 
-def source_of(context: Context, spec: ReleaseSpec) -> Source:
-    """The files of a spec's records with their digests: remembered, or made by this run."""
-    return spec.source_by(partial(_hashed, context))
+def files_of(context: Context, source: Origin) -> Source:
+    """The files of the records with their digests: remembered, or made by this run."""
+    return source.files_by(partial(_hashed, context))
 
 
 def _hashed(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
@@ -41,9 +44,9 @@ def _needed(context: Context, file: File) -> None:
     context.engine.check_workers()
 
 
-def verify_source(context: Context, spec: ReleaseSpec) -> None:
+def verify_files(context: Context, source: Origin) -> None:
     """Read what this run took from memory, before a charge binds to it. Raises: InvalidInput when a file was changed."""
-    digests.verify(_memory(context), context.engine, source_of(context, spec))
+    digests.verify(_memory(context), context.engine, files_of(context, source))
 
 
 def _memory(context: Context) -> digests.Memory:
@@ -51,58 +54,57 @@ def _memory(context: Context) -> digests.Memory:
 
 
 @private_files()
-def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, rows.CountSummary]:
-    """The histogram of the spec's records, or the tables that the layout asks for.
+def count(context: Context, source: Origin, measured: CountedCells, layout: Layout) -> tuple[StoredArray, rows.CountSummary]:
+    """The histogram of the records, or the tables that the layout asks for.
 
     Raises: InvalidSpec, UnknownValue; InvalidInput while the names of private categories are placeholders.
     """
-    if spec.unselected:
-        raise InvalidInput(
-            f"the names of {spec.declared.release!r} are not selected yet, so its records cannot be counted ahead: run the release"
-        )
+    if measured.placeholders:
+        raise InvalidInput("private names are not selected yet, so records cannot be counted ahead: run the release")
 
     def tell(done: int, total: int) -> None:
         context.progress("count", f"{done} of {total} groups of partitions")
 
     counts, tally = counting.count(
-        source_of(context, spec),
-        spec.attributes,
+        files_of(context, source),
+        measured.domain,
         context.store,
         context.engine,
         root=keys.load(context.home),
         tables=layout.tables,
         on_done=tell,
     )
-    check_not_empty(spec, tally.read)
-    return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
+    check_not_empty(source, tally.read)
+    return (counts if measured.around is None else _distances(context, counts, measured.around)), tally
 
 
-def check_not_empty(spec: ReleaseSpec, read: int) -> None:
+def check_not_empty(source: Origin, read: int) -> None:
     """Raises: InvalidSpec when no record was read and the spec does not allow that."""
-    if read == 0 and spec.records.empty == "refuse":
+    if read == 0 and source.records.empty == "refuse":
         raise InvalidSpec(
-            f"no record in {spec.records_called}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
+            f"no record in {source.name}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
             "of nothing is meant"
         )
 
 
 @private_files()
-def as_read(context: Context, spec: ReleaseSpec, kept: Path | None) -> ReleaseSpec:
-    """The spec over a file that holds the records of its table, or over its own files.
+def as_read(context: Context, job: Job, kept: Path | None) -> Job:
+    """The release of a file that holds the records of its table, or of its own files.
 
     Args:
         kept: the folder for such a file (``dpdist.release.held``).
     """
-    if spec.table is None or kept is None:
-        return spec
+    source = job.source
+    if source.table is None or kept is None:
+        return job
     root = keys.load(context.home)
-    memory = context.engine.memory_bytes
-    types = spec.records.types
-    found = extracts.extracted(spec.table, spec.release, kept, context.home, root, memory, spec.uses, types)
-    _needed(context, File(str(found.path), Called(spec.records.location.called)))
+    memory, uses = context.engine.memory_bytes, source.uses(job.measured.domain)
+    found = extracts.extracted(source.table, job.release, kept, context.home, root, memory, uses, source.records.types)
+    place = source.records.location.called
+    _needed(context, File(str(found.path), Called(place)))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
-    context.progress("extract", f"read {spec.records.location.called}{at}")
-    return spec.with_records(found.path, found.snapshot, called=spec.records.location.called)
+    context.progress("extract", f"read {place}{at}")
+    return job.with_records(found.path, found.snapshot, called=place)
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
@@ -118,9 +120,9 @@ def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
     return np.asarray(np.abs(values - centre))
 
 
-def distance_of(spec: ReleaseSpec) -> Distance:
+def distance_of(measured: CountedCells, protection: Protection) -> Distance:
     """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
 
     Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
     """
-    return spec.quantity.stability(counting.distance_out(spec.protection))
+    return measured.quantity.stability(counting.distance_out(protection))

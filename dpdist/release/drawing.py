@@ -82,7 +82,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Told:
+class DrawReport:
     """What a worker says of a shard.
 
     Attributes:
@@ -124,15 +124,15 @@ class Shards:
         start, stop = self.plan.bounds(shard)
         return range(start // TILE, -(-stop // TILE))
 
-    def draw(self, shard: int) -> Told:
+    def draw(self, shard: int) -> DrawReport:
         """Draw and write a shard, on a worker. It draws nothing where the key or the ledger say so: the flow does it then."""
         try:
             with self.claim.key() as ask:
                 block = self.values(shard, ask())
                 ask()  # the attempt may have ended meanwhile: what comes late is not written
-                return Told(this_worker(), self.store.write_shard(self.plan, shard, block))
+                return DrawReport(this_worker(), self.store.write_shard(self.plan, shard, block))
         except (KeyUnavailable, LedgerError) as error:
-            return Told(this_worker(), refusal=str(error))
+            return DrawReport(this_worker(), refusal=str(error))
 
     def check(self, written: WrittenShard) -> str | None:
         """What is wrong with a shard that another worker wrote, empty if nothing; None where this worker cannot tell."""

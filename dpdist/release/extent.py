@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dpdist.mechanisms.planner import considered_with, planned_effort
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
+from dpdist.strategies.needs import Effort
 
 CELLS = 2**18
 """Cells that one process measures and answers from in a second or two."""
@@ -14,14 +15,20 @@ OPERATIONS = 2.0**36
 """Multiplications of an optimiser: about three seconds of one core."""
 
 
-def plans_in_one_process(spec: ReleaseSpec) -> bool:
+def effort_of(job: Job) -> Effort:
+    """What the optimisers of all mechanisms that are compared take."""
+    asked = job.workload
+    return planned_effort(asked.queries, considered_with(asked.chosen, job.norms, asked.queries, asked.limits))
+
+
+def plans_in_one_process(job: Job) -> bool:
     """Whether planning takes one process a few seconds at most."""
-    rows, cells = spec.queries.shape
-    effort = planned_effort(spec.queries, considered_with(spec.chosen, spec.norms, spec.queries, spec.limits.limits))
+    rows, cells = job.workload.queries.shape
+    effort = effort_of(job)
     operations = 2.0 * effort.products * effort.rank**2 * effort.cells
     return cells <= CELLS and rows <= ANSWERS and operations <= OPERATIONS
 
 
-def fits_one_process(spec: ReleaseSpec, record_bytes: int) -> bool:
+def fits_one_process(job: Job, record_bytes: int) -> bool:
     """Whether one process publishes a release in less than about ten seconds."""
-    return plans_in_one_process(spec) and record_bytes <= RECORD_BYTES
+    return plans_in_one_process(job) and record_bytes <= RECORD_BYTES

@@ -51,7 +51,7 @@ def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | 
 
 
 @dataclass(frozen=True)
-class StoredRows:
+class RowsInStore:
     """Rows of an array in the store."""
 
     store: Store
@@ -79,7 +79,7 @@ def row_source(store: Store, block: Block, cells: int) -> RowSource | None:
     if not isinstance(factor, Dense | Sparse) or factor.shape[0] * cells <= store.sizes.gram_entries:
         return None
     (scaled,) = block.scaled(block.factors)
-    return StoredRows(store, store.put(f"rows/{scaled.fingerprint[:32]}", scaled.dense()))
+    return RowsInStore(store, store.put(f"rows/{scaled.fingerprint[:32]}", scaled.dense()))
 
 
 Range = tuple[int, int]

@@ -23,8 +23,8 @@ from dpdist.errors import DpdistError
 from dpdist.machine import leases
 from dpdist.machine.documents import Documents
 from dpdist.privacy.charges import SELECTION
-from dpdist.privacy.ledger import opened
 from dpdist.process.private import private_file, private_folder
+from dpdist.release.context import Context
 
 ABANDONED_SECONDS = 30 * 86_400.0
 """Nobody comes back for the records of a charged release that no run has used for so long."""
@@ -40,12 +40,13 @@ def folder_of(home: Path, release: str) -> Path:
 
 
 @contextmanager
-def held(home: Path, release: str, *, finishes: bool = True) -> Iterator[Path]:
+def held(context: Context, release: str, *, finishes: bool = True) -> Iterator[Path]:
     """The folder for the records of a release, which nobody removes during the block; gone afterwards unless the release may go on.
 
     Args:
         finishes: whether the release has finished when the block has.
     """
+    home = context.home
     private_folder(home / "records")
     lease = leases.Lease(str(home / "records"))
     mark = _used(home, release, lease.id)
@@ -57,7 +58,7 @@ def held(home: Path, release: str, *, finishes: bool = True) -> Iterator[Path]:
     finally:
         mark.unlink(missing_ok=True)
         lease.end()
-        if not _goes_on(home, release):
+        if not _goes_on(context, release):
             _remove(home, mark.parent)
 
 
@@ -70,14 +71,15 @@ def _used(home: Path, release: str, lease: str) -> Path:
             return mark
 
 
-def sweep(home: Path) -> None:
+def sweep(context: Context) -> None:
     """Remove what nobody needs: of releases that do not go on, and of those that nobody has come back for."""
+    home = context.home
     if not (home / "records").is_dir():
         return
     leases.sweep(Documents(home / "records"), None)
     for folder in (home / "records" / "of").glob("*"):
         with suppress(FileNotFoundError):
-            if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS or not _goes_on(home, folder.name):
+            if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS or not _goes_on(context, folder.name):
                 _remove(home, folder)
 
 
@@ -88,13 +90,12 @@ def remove(home: Path, release: str) -> None:
         _remove(home, home / "records" / "of" / release)
 
 
-def _goes_on(home: Path, release: str) -> bool:
+def _goes_on(context: Context, release: str) -> bool:
     """Whether a release was charged, or the selection of its names, and has not finished; also where the ledger cannot be asked."""
-    if (home / "records" / "finished" / release).exists():
+    if (context.home / "records" / "finished" / release).exists():
         return False
     try:
-        with opened(home) as ledger:
-            receipts = [ledger.receipt(each) for each in (release, f"{release}{SELECTION}")]
+        receipts = [context.ledger.receipt(each) for each in (release, f"{release}{SELECTION}")]
     except DpdistError:
         return True
     return any(receipt is not None and receipt.state in _GOES_ON for receipt in receipts)

@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.quantities.registry import STATISTICS
-from dpdist.spec import ReleaseSpec
+from dpdist.spec.job import AskedQueries
 from dpdist.workloads import Block, Workload
 
 if TYPE_CHECKING:
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
     from dpdist.page.means import Row
 
 
-def made_of_sums(spec: ReleaseSpec) -> list[str]:
-    """The statistics that a spec asks for and that are published beside the sums that they are made of."""
-    return [entry.statistic.key() for entry in spec.workload if entry.statistic.made]
+def made_of_sums(asked: AskedQueries) -> list[str]:
+    """The statistics that are asked for and that are published beside the sums that they are made of."""
+    return [entry.statistic.key() for entry in asked.entries if entry.statistic.made]
 
 
-def check_means(spec: ReleaseSpec, grid: Grid) -> None:
+def check_means(asked: AskedQueries, grid: Grid) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
-    made = next(iter(made_of_sums(spec)), None)
+    made = next(iter(made_of_sums(asked)), None)
     if made is None:
         return
     try:
-        grid.space(Held(np.zeros(grid.rows, dtype=np.int64)), spec.attributes.shape, MOST_BYTES)
+        grid.space(Held(np.zeros(grid.rows, dtype=np.int64)), asked.measured.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         raise InvalidInput(
             f"the errors of {made}s are not known here ({reason}); ask for 'sum' in place of {made!r}"
         ) from None
 
 
-def statistics(spec: ReleaseSpec, measurement: Measurement) -> dict[str, pa.Table]:
-    """Every statistic that a spec asks for with its interval, by the tables that they are published in.
+def statistics(asked: AskedQueries, measurement: Measurement) -> dict[str, pa.Table]:
+    """Every statistic that are asked for with its interval, by the tables that they are published in.
 
     A variance comes with its root, the standard deviation, and a correlation with the covariance.
     """
     from dpdist.page.means import TABLES, Row
 
-    domain, published = spec.attributes.grouped, Published({}, measurement)
+    domain, published = asked.measured.domain.grouped, Published({}, measurement)
     found: dict[str, list[Row]] = {}
-    for entry in spec.workload:
+    for entry in asked.entries:
         if not entry.statistic.made:
             continue
         statistic, names = STATISTICS[entry.statistic.key()], entry.statistic.columns
         of = [measurement.domain.axis(name) for name in names]
-        workload = entry.kind.counts(domain, spec.folder)
+        workload = entry.kind.counts(domain, asked.measured.folder)
         for block in workload.blocks:
             linear = list(_linear(block, workload))
             rows = found.setdefault(statistic.table, [])

@@ -15,9 +15,8 @@ from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Ledger
 from dpdist.release.context import Context
-from dpdist.release.count import verify_source
+from dpdist.release.count import verify_files
 from dpdist.release.drawing import Claim, drawn_by_workers
 from dpdist.release.exact import draw, exact_measurement
 from dpdist.release.ledger_and_store import (
@@ -29,11 +28,12 @@ from dpdist.release.ledger_and_store import (
     measurement_name,
 )
 from dpdist.release.plan import Plan
-from dpdist.release.streams import check_past, stream_grid
+from dpdist.release.streams import course_of
+from dpdist.spec.origin import Origin
 
 
 def checked_integers(
-    context: Context, work: Workspace, ledger: Ledger, planned: Plan, charge: Charge, counts: StoredArray, root: Secret
+    context: Context, work: Workspace, planned: Plan, source: Origin, charge: Charge, counts: StoredArray
 ) -> Vector | None:
     """The exact integers that will be measured, or None when the noisy ones are stored already.
 
@@ -43,22 +43,20 @@ def checked_integers(
     def tell(done: int, total: int) -> None:
         context.progress("measure", f"{done} of {total} steps")
 
-    part, known = charge.part, ledger.receipt(charge.release)
+    course, known = course_of(planned), context.ledger.receipt(charge.release)
     fresh = known is None or known.state == "aborted"
     if fresh:
-        verify_source(context, planned.spec)
+        verify_files(context, source)
     check_measured(context.store, known, charge.release)
     if not fresh and context.store.exists(measurement_name(charge.release)):
         return None
-    if part is not None and part.start > 0:
-        check_past(context, ledger, planned, counts, part)
+    course.check_past(context, counts, charge.part)
     exact = exact_measurement(work, context.store, planned.grid, counts, planned.layout, tell)
-    return exact if part is None else stream_grid(planned).steps_of(exact, part.start, part.stop)
+    return course.integers(exact, charge.part)
 
 
 def drawn_once(
     context: Context,
-    ledger: Ledger,
     charge: Charge,
     root: Secret,
     histogram_digest: str,
@@ -76,7 +74,8 @@ def drawn_once(
         also: what later releases need as it is now.
     Raises: BudgetExceeded, ReleaseConflict: before anything is drawn. StoreError: nothing is committed then.
     """
-    store, known = context.store, ledger.receipt(charge.release)
+    store, ledger = context.store, context.ledger
+    known = ledger.receipt(charge.release)
     if known is None or known.state != "committed":
         context.engine.check_started()  # what does not start refuses before the charge
     reserved = ledger.reserve(charge)
@@ -116,7 +115,7 @@ def write_integers(
     """Draw the noise of exact integers and write both together under a name; whether every block was read back, too."""
     assert exact is not None
     claim = Claim(charge.release, facts["attempt"], facts["charge"], counts.content_digest)
-    kept = {} if charge.part is None else {"private_counts": counts.name}
+    kept = {what: array.name for what, array in course_of(planned).needed_later(counts).items()}
     noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
     facts = {**noise, "grid": planned.grid.digest, **facts, **kept}
     noisy = planned.grid.measured(exact, key, planned.noise, planned.bought)

@@ -9,41 +9,45 @@ from typing import Any
 
 from dpdist.domain import Attribute
 from dpdist.identities import digest_of
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
 
 
-def method(spec: ReleaseSpec) -> dict[str, Any]:
+def method(job: Job) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
+    records, measured, guarantee = job.source.records, job.measured, job.guarantee
     return {
-        "counted": spec.records.named,
-        "meaning": meaning(spec),
-        **({} if spec.records.csv_record is None else {"record": spec.records.csv_record}),
+        "counted": records.named,
+        "meaning": meaning(job),
+        **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {
-            name: {**part.facts(), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
+            name: {**given.facts(), **_levels(measured.domain.attribute(name))}
+            for name, given in measured.attributes.items()
         },
-        **({"sums": {name: part.facts() for name, part in spec.sums.items()}} if spec.sums else {}),
-        "asked": [entry.words for entry in spec.workload],
-        "calibration": spec.budget.calibration,
-        "cap": str(spec.ledger.cap.cap),
+        **({"sums": {name: given.facts() for name, given in measured.sums.items()}} if measured.sums else {}),
+        "asked": [entry.words for entry in job.workload.entries],
+        "calibration": guarantee.budget.calibration,
+        "cap": str(guarantee.cap),
     }
 
 
-def meaning(spec: ReleaseSpec) -> str:
+def meaning(job: Job) -> str:
     """SHA-256 of everything that decides what a number says, beside its query: equal numbers of two releases differ by time alone.
 
     Budget, mechanism, noise, questions that name themselves, titles and places do not enter. Of dates in a release for a period it is
     their number and length, not their begin; of a stream whose horizon was extended it is the first one.
     """
-    if spec.formerly is not None:
-        return meaning(spec.formerly)
+    if job.guarantee.course.former is not None:
+        return meaning(job.guarantee.course.former)
+    records, measured, entries = job.source.records, job.measured, job.workload.entries
+    periodic = job.guarantee.period is not None
     facts = {
-        "counted": (spec.records.named, spec.records.count, spec.records.counts),
-        "person": spec.records.person,
-        "columns": spec.records.columns,
-        "domain": [(name, part.meant(periodic=spec.period is not None)) for name, part in spec.domain.items()],
-        "sums": [(name, part.unit, part.measured) for name, part in spec.sums.items()],
-        "own": [(entry.kind, entry.statistic) for entry in spec.workload if not entry.kind.names_itself],
-        "coefficients": spec.queries.fingerprint if any(entry.kind.reads_file for entry in spec.workload) else None,
+        "counted": (records.named, records.count, records.counts),
+        "person": records.person,
+        "columns": records.columns,
+        "domain": [(name, given.meant(periodic=periodic)) for name, given in measured.attributes.items()],
+        "sums": [(name, given.unit, given.measured) for name, given in measured.sums.items()],
+        "own": [(entry.kind, entry.statistic) for entry in entries if not entry.kind.names_itself],
+        "coefficients": job.workload.queries.fingerprint if any(entry.kind.reads_file for entry in entries) else None,
     }
     return digest_of("meaning", facts)
 

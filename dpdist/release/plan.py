@@ -15,6 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
+from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
@@ -22,9 +23,9 @@ from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
-from dpdist.privacy.accounting import Loss
+from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.distributions import SCALE_LIMIT
-from dpdist.privacy.ledger import Budget
+from dpdist.privacy.ledger import Budget, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
@@ -33,9 +34,9 @@ from dpdist.release.count import distance_of
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
-from dpdist.spec import ReleaseSpec
-from dpdist.spec.model import CELL_BY_CELL
+from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
+from dpdist.stability import Distance
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
@@ -46,6 +47,8 @@ from dpdist.strategies.product_bound import bound_steps, product_bound
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long, is_separable
 
+CELL_BY_CELL = "identity"
+"""The mechanism that measures every cell by itself, so that what a person adds to several cells is orthogonal."""
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
 MUCH_NOISE = 100_000
@@ -53,11 +56,14 @@ MUCH_NOISE = 100_000
 
 
 @dataclass(frozen=True)
-class NoiseOption:
+class Design:
     """One kind of noise, with the mechanism that makes the most of it.
 
     Attributes:
-        strategy, table, grid, noise, loss: as in ``Plan``.
+        strategy: the one of least predicted error.
+        table: the mechanisms compared.
+        noise: what is added to the grid's integers.
+        loss: what the release will be charged.
         compared: the strategies of all mechanisms compared.
         scale: what measured values are divided by to become answers (``Domain.scale``).
     """
@@ -69,11 +75,14 @@ class NoiseOption:
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
-    scale: float = 1
+    scale: float
 
     @property
     def noise_multiplier(self) -> float:
-        """Scale of the noise over the strategy's sensitivity to one record."""
+        """Scale of the noise over the strategy's sensitivity to one record: what predicted errors are multiples of.
+
+        A person's several records, and neighbours that replace one, ask for more noise: they raise it.
+        """
         return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.scale
 
     @property
@@ -88,28 +97,30 @@ class NoiseOption:
         own = next(row for row in self.table if row.mechanism == self.strategy.name)
         return None if own.worst is None else own.worst * self.noise_multiplier
 
+    def facts(self, queries: int, cap: Cap) -> dict[str, Any]:
+        """What a certificate says of a kind of noise that the spec left open: predicted errors, rho, and the part of the whole cap."""
+        return {
+            "noise": self.noise.kind.label,
+            "mechanism": self.strategy.name,
+            "rmse": math.sqrt(self.variance / queries) if math.isfinite(self.variance) else None,
+            "worst": None if self.worst is None else float(f"{self.worst:.9g}"),
+            "rho": str(self.loss.zcdp),
+            "rho_decimal": float(self.loss.zcdp),
+            "share_of_cap": float(cap.share(self.loss)),
+        }
 
-@dataclass(frozen=True, repr=False)
-class Plan:
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Plan(Design):
     """What a release would do, before any data or budget is touched.
 
     Attributes:
-        strategy: the chosen one.
-        table: the mechanisms compared.
-        noise: what is added to the grid's integers.
-        loss: what the release will be charged.
         options: every kind of noise that was compared.
         former: the plan of a stream before its horizon was last extended.
     """
 
-    spec: ReleaseSpec
-    strategy: Strategy
-    table: list[Candidate]
-    effort: Effort
-    grid: Grid
-    noise: Noise
-    loss: Loss
-    options: tuple[NoiseOption, ...] = ()
+    job: Job
+    options: tuple[Design, ...] = ()
     former: Plan | None = None
 
     def certificate(
@@ -122,45 +133,45 @@ class Plan:
             ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
-        spec, stream = self.spec, self.spec.stream
-        compared = certificate.noises(spec, self.options, self.noise.kind) if spec.noise == AUTO else None
-        selection = facts_of(spec)
+        job, guarantee = self.job, self.job.guarantee
+        queries, cap, kind = job.workload.queries.shape[0], guarantee.cap, self.noise.kind
+        compared = [{**each.facts(queries, cap), "chosen": each.noise.kind == kind} for each in self.options]
+        selection, series = facts_of(job), guarantee.course.facts(self.cells)
         return {
-            "release": spec.release,
-            "period": spec.period.isoformat() if spec.period else None,
-            "dataset": spec.ledger.dataset,
-            "spec_digest": spec.digest,
+            "release": job.release,
+            "period": guarantee.day,
+            "dataset": guarantee.dataset,
+            "spec_digest": job.digest,
             "strategy_digest": self.grid.digest,
-            "privacy": certificate.privacy(spec, self.grid, self.noise, self.loss),
-            "mechanism": certificate.mechanism(spec, self.strategy, self.table, self.noise_multiplier),
-            **({} if compared is None else {"noises": compared}),
+            "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
+            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier),
+            **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
             "budget": None
             if budget is None
             else {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger},
-            "method": method(spec),
+            "method": method(job),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
-            "stream": None
-            if stream is None
-            else {"name": stream.name, "steps": spec.steps, "of": self._cells, **self._extended},
-            "post_processing": certificate.post_processing(spec, effect),
+            "stream": series and {**series, **self._extended},
+            "post_processing": certificate.post_processing(job.outputs, effect),
             **({} if effect is None or effect.total is None else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
             "versions": versions(),
         }
 
     @property
-    def _cells(self) -> int:
-        return self.spec.queries.shape[1]
+    def cells(self) -> int:
+        """Cells that the strategy is for: of a stream those of its whole horizon."""
+        return self.job.workload.queries.shape[1]
 
     @property
     def _extended(self) -> dict[str, Any]:
         """What certificates say of a stream's former horizon, with the rho that it had."""
         if self.former is None:
             return {}
-        return {"extended_from": {"of": self.former._cells, "rho": str(self.former.loss.zcdp), **self.former._extended}}
+        return {"extended_from": {"of": self.former.cells, "rho": str(self.former.loss.zcdp), **self.former._extended}}
 
     def __repr__(self) -> str:
         return f"<plan of {summary(self.certificate())}>"
@@ -169,30 +180,26 @@ class Plan:
         return notebook.notebook(self.certificate(), None)
 
     @property
-    def noise_multiplier(self) -> float:
-        """Scale of the noise over the strategy's sensitivity to one record: what predicted errors are multiples of.
-
-        A person's several records, and neighbours that replace one, ask for more noise: they raise it.
-        """
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.spec.attributes.scale
-
-    @property
     def targets(self) -> dict[str, Any] | None:
         """How the predicted errors stand to the targets of the spec, None where it has none."""
-        if not any(isinstance(entry.importance, ErrorTarget) for entry in self.spec.workload):
+        if not any(isinstance(entry.importance, ErrorTarget) for entry in self.job.workload.entries):
             return None
         return certificate.targets(self.strategy, self.noise_multiplier, self.loss.zcdp)
+
+    def binding(self, part: StreamPart | None) -> str:
+        """What the charge and the noise key are bound to."""
+        return digest_of("binding", {"spec": self.job.digest, "grid": self.grid.digest, "noise": self.noise, "part": part})
 
     @property
     def bought(self) -> Loss:
         """What the budget buys with this kind of noise."""
-        return self.spec.budget.loss_with(self.grid.norm)
+        return self.job.guarantee.budget.loss_with(self.grid.norm)
 
     @property
     def warnings(self) -> list[str]:
         """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers."""
-        privacy = certificate.privacy(self.spec, self.grid, self.noise, self.loss)
-        asked, scale, found = self.spec.budget, self.noise_multiplier, []
+        privacy = certificate.privacy(self.job, self.grid, self.noise, self.loss)
+        asked, scale, found = self.job.guarantee.budget, self.noise_multiplier, []
         if privacy["epsilon"] < LITTLE_EPSILON:
             meant = f"epsilon={privacy['epsilon']:.3g}" + (f" at delta={privacy['delta']:.3g}" if privacy["delta"] else "")
             spent = f"rho={float(asked.rho):g}, which is {meant}," if asked.rho else f"epsilon={float(asked.epsilon or 0):g}"
@@ -206,100 +213,101 @@ class Plan:
     @cached_property
     def workload(self) -> Workload:
         """The queries that are published: those of a stream so far, else all."""
-        return self.spec.queries if self.spec.stream is None else self.spec.queries_of_steps(self.spec.steps)
+        return self.job.guarantee.course.published(self.job.workload.queries)
 
     @property
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
-        domain, tables = self.spec.attributes, self.grid.tables
+        domain, tables = self.job.measured.domain, self.grid.tables
         whole = any(len(table) == len(domain.shape) for table in tables)
         return Layout(domain.shape, () if whole else tables, domain.shares_per_record, domain.max_abs_shares)
 
 
 @private_files()
-def plan(context: Context, spec: ReleaseSpec) -> Plan:
+def plan(context: Context, job: Job) -> Plan:
     """Strategy, grid, noise scale and predicted errors; touches no record and no budget.
 
     Names of private categories that are not selected yet are planned for as placeholders.
     """
-    spec = prepared(context, spec)
-    options = tuple(_option(context, spec, norm) for norm in spec.norms)
+    job = prepared(context, job)
+    options = tuple(_design(context, job, norm) for norm in job.norms)
     chosen = _least_error(options)
     if chosen.noise.scale > SCALE_LIMIT:
         raise InvalidInput(
             "the budget is so small that the noise would be larger than a million counts (2^20); raise 'budget': releases usually spend an "
             "epsilon of 0.1 to 10"
         )
-    _check_fit(spec, chosen.strategy, chosen.grid)
+    _check_fit(job, chosen.strategy, chosen.grid)
     largest = max(option.effort.memory_bytes for option in options)
-    effort = replace(chosen.effort, memory_bytes=largest)
-    former = None if spec.formerly is None else plan(context, spec.formerly)
-    planned = Plan(spec, chosen.strategy, chosen.table, effort, chosen.grid, chosen.noise, chosen.loss, options, former)
+    before = job.guarantee.course.former
+    former = None if before is None else plan(context, before)
+    planned = Plan(**vars(chosen), job=job, options=options, former=former)
+    planned = replace(planned, effort=replace(chosen.effort, memory_bytes=largest))
     memory.check(stage_memory(planned, context.engine), FEWER)
     return planned
 
 
-def _least_error(options: Sequence[NoiseOption]) -> NoiseOption:
+def _least_error(options: Sequence[Design]) -> Design:
     """The option of least predicted error; of two that tie, the first, which is Gaussian noise and takes less of the cap."""
     least = min(option.variance for option in options)
     return next(option for option in options if option.variance <= least * (1 + TIE))
 
 
-def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
+def _design(context: Context, job: Job, norm: Norm) -> Design:
     """What one kind of noise gives: the best mechanism that knows it, and what it is charged."""
-    workload = spec.queries
-    names = _names(spec, norm)
-    long = spec.attributes.sizes.long_steps
+    asked, measured, guarantee = job.workload, job.measured, job.guarantee
+    workload = asked.queries
+    names = _names(job, norm)
+    long = measured.sizes.long_steps
     if is_long(workload) and not (names and all(mechanism_of(name).long for name in names)):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.long)
         raise InvalidInput(
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
-    compared = _fitting(spec, [strategy_of(context, spec, name, norm) for name in names])
+    compared = _fitting(job, [strategy_of(context, asked, guarantee.course, name, norm) for name in names])
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
-    strategy = compared[names.index(of_worst(names))] if spec.objective == "worst" else _best(spec, compared)
-    grid = _grid(spec, strategy)
-    bought = spec.budget.loss_with(norm)
+    strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(job, compared)
+    grid = _grid(job, strategy)
+    bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    if spec.protection.most_groups or spec.protection.participations or spec.totals:
+    if guarantee.protection.most_groups or guarantee.protection.participations or measured.totals:
         # what is certified is the optimum for changes of one cell
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.scale)
+    return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
 
 
-def _names(spec: ReleaseSpec, norm: Norm) -> tuple[str, ...]:
+def _names(job: Job, norm: Norm) -> tuple[str, ...]:
     """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
-    names = considered(spec.chosen, norm, spec.queries, spec.limits.limits)
-    alone = mechanism_of(CELL_BY_CELL)
-    several = spec.chosen == AUTO and spec.objective == "total" and distance_of(spec).groups > 1
-    if not several or alone.name in names or alone.cannot(spec.queries) is not None or not_long(alone, spec.queries):
+    asked, alone = job.workload, mechanism_of(CELL_BY_CELL)
+    names = considered(asked.chosen, norm, asked.queries, asked.limits)
+    several = asked.chosen == AUTO and asked.objective == "total" and _moved(job).groups > 1
+    if not several or alone.name in names or alone.cannot(asked.queries) is not None or not_long(alone, asked.queries):
         return names
     return (*names, alone.name)
 
 
-def _fitting(spec: ReleaseSpec, compared: list[Strategy]) -> list[Strategy]:
+def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
     """The strategies of which one estimate can be made, where post-processing needs it; all where none can, and the plan says so."""
-    options = spec.postprocess
-    if len(compared) == 1 or not (options.known or options.non_negative or options.consistent_with):
+    if len(compared) == 1 or not job.outputs.fits:
         return compared
-    jointly, cells = bool(options.consistent_with), spec.queries.shape[1]
-    return [each for each in compared if _grid(spec, each).estimates(cells, jointly=jointly)] or compared
+    jointly, cells = bool(job.outputs.postprocess.consistent_with), job.workload.queries.shape[1]
+    return [each for each in compared if _grid(job, each).estimates(cells, jointly=jointly)] or compared
 
 
-def _best(spec: ReleaseSpec, compared: list[Strategy]) -> Strategy:
+def _best(job: Job, compared: list[Strategy]) -> Strategy:
     """The strategy of least cost. Where a person is in several cells, costs are those of what a person can reach."""
-    if len(compared) == 1 or not (spec.totals or distance_of(spec).groups > 1):
+    if len(compared) == 1 or not (job.measured.totals or _moved(job).groups > 1):
         return best(compared)
 
     def cost(strategy: Strategy) -> float:
-        grid = _grid(spec, strategy)
+        grid = _grid(job, strategy)
         found = strategy.workload_cost
         return math.inf if found is None else found * (grid.sensitivity * grid.spacing / strategy.sensitivity) ** 2
 
@@ -312,8 +320,8 @@ def alternatives_of(planned: Plan) -> Iterator[Plan]:
         for strategy in option.compared:
             if strategy is planned.strategy:
                 continue
-            grid = _grid(planned.spec, strategy)
-            bought = planned.spec.budget.loss_with(grid.norm)
+            grid = _grid(planned.job, strategy)
+            bought = planned.job.guarantee.budget.loss_with(grid.norm)
             noise = grid.noise(bought)
             loss = grid.loss(bought, noise)
             yield replace(planned, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss)
@@ -349,37 +357,39 @@ def _product_bound(context: Context, workload: Workload) -> float:
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     """What every stage of a planned release takes."""
-    options = planned.spec.postprocess
-    fitted = bool(options.known or options.non_negative or options.consistent_with)
-    delivered = bool(planned.spec.output.to)
+    outputs = planned.job.outputs
     return memory.memory_plan(
         planned.workload,
         planned.grid,
         planned.layout,
         planned.effort,
         engine,
-        fitted=fitted,
-        non_negative=options.non_negative,
-        delivered=delivered,
+        fitted=outputs.fits,
+        non_negative=outputs.postprocess.non_negative,
+        delivered=bool(outputs.output.to),
     )
 
 
-def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:
-    return strategy.grid_for(spec.queries, distance_of(spec))
+def _moved(job: Job) -> Distance:
+    return distance_of(job.measured, job.guarantee.protection)
 
 
-def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid) -> None:
+def _grid(job: Job, strategy: Strategy) -> Grid:
+    return strategy.grid_for(job.workload.queries, _moved(job))
+
+
+def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, told before anything is charged."""
-    options = spec.postprocess
-    if not (options.known or options.non_negative or options.consistent_with):
+    if not job.outputs.fits:
         return
-    cells = spec.queries.shape[1]
+    options, queries = job.outputs.postprocess, job.workload.queries
+    cells = queries.shape[1]
     if not grid.estimates(cells, jointly=bool(options.consistent_with)):
         beyond = f" over more than {JOINT_CELLS:,} cells" if grid.row_blocks() is not None and cells > JOINT_CELLS else ""
         raise InvalidInput(
             f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
             f"does not make{beyond}; set 'mechanism: coa' or 'identity'"
         )
-    basis = integer_basis(spec.queries)
-    for block in spec.known:
+    basis = integer_basis(queries)
+    for block in job.outputs.known:
         basis.coordinates_of(block)

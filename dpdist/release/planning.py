@@ -22,7 +22,7 @@ from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
 from dpdist.release.separation import separated_design
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
-from dpdist.spec import ReleaseSpec
+from dpdist.spec.job import AskedQueries, GrowingSeries, OneOff
 from dpdist.strategies.base import Step, Strategy
 from dpdist.workloads import Workload
 
@@ -31,19 +31,19 @@ _T = TypeVar("_T")
 FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
 
 
-def strategy_of(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
-    """One mechanism's strategy for the spec's workload, with its cost. Raises: InvalidInput when it cannot answer; OutOfMemory."""
+def strategy_of(context: Context, asked: AskedQueries, course: OneOff | GrowingSeries, name: str, norm: Norm) -> Strategy:
+    """One mechanism's strategy for the queries, with its cost. Raises: InvalidInput when it cannot answer; OutOfMemory."""
     mechanism = mechanism_of(name)
-    mechanism.check(spec.queries)
+    mechanism.check(asked.queries)
     request = Request(
-        spec.queries,
+        asked.queries,
         norm,
-        spec.tolerance,
-        worst=spec.objective == "worst" and mechanism.worst,
-        stream=spec.stream is not None,
-        former=tuple(each.queries for each in spec.horizons[:-1]),
-        group_size=spec.eigen.group_size,
-        principal=spec.eigen.principal,
+        asked.tolerance,
+        worst=asked.objective == "worst" and mechanism.worst,
+        stream=course.grows,
+        former=course.horizons,
+        group_size=asked.eigen.group_size,
+        principal=asked.eigen.principal,
     )
     return mechanism.plan(request, Planning(context))
 

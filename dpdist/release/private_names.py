@@ -1,4 +1,4 @@
-"""What a spec with private categories asks for before its plan, and the names that were selected for it."""
+"""The selection that a release with private categories asks for before its plan, and the names that were selected for it."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.charges import SELECTION
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
 from dpdist.records import counting
-from dpdist.release.context import Context, book
+from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
-from dpdist.spec import ReleaseSpec
+from dpdist.spec.job import Job, PrivateNames
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The selection that a spec asks for.
+class NameSelection:
+    """The selection of the names of one attribute.
 
     Attributes:
-        spec: as it was written.
-        attribute: whose names are selected.
-        rule: how.
+        job: the release as it was written.
+        names: what the spec asks for.
+        rule: how it is done.
     """
 
-    spec: ReleaseSpec
-    attribute: str
+    job: Job
+    names: PrivateNames
     rule: Selection
+
+    @property
+    def attribute(self) -> str:
+        """Whose names are selected."""
+        return self.names.attribute
 
     @property
     def release(self) -> str:
         """The id that the ledger charges: the release's own, and what no release's id can end in."""
-        return f"{self.spec.release}{SELECTION}"
+        return f"{self.job.release}{SELECTION}"
 
     @property
     def left_out(self) -> frozenset[str]:
         """Texts that stand for other or missing values."""
-        part = self.spec.domain[self.attribute]
-        return frozenset(label for label in (part.other, part.missing) if label is not None)
+        given = self.job.measured.attributes[self.attribute]
+        return frozenset(label for label in (given.other, given.missing) if label is not None)
 
     @property
     def candidates(self) -> int:
         """The most different names that the records may hold, as declared: it decides about memory alone."""
-        assert self.spec.selecting is not None
-        return self.spec.selecting[1].candidates
+        return self.names.selection.candidates
 
     @property
     def binding(self) -> str:
@@ -56,41 +60,41 @@ class Stage:
 
         The workload is not part of it: where that is corrected, the names that were paid for stay.
         """
-        records = self.spec.records
+        guarantee = self.job.guarantee
         facts = {
             "attribute": self.attribute,
-            "column": records.columns.get(self.attribute, self.attribute),
-            "person": records.person,
-            "neighbours": self.spec.neighbours,
+            "column": guarantee.columns.get(self.attribute, self.attribute),
+            "person": guarantee.person,
+            "neighbours": guarantee.neighbours,
             "left out": sorted(self.left_out),
             "rule": self.rule.facts,
         }
         return digest_of("selection", facts)
 
 
-def stage_of(spec: ReleaseSpec) -> Stage | None:
-    """The selection that a spec asks for, None where all values are known."""
-    if spec.selecting is None:
+def selection_of(job: Job) -> NameSelection | None:
+    """The selection that a release asks for, None where all values are known."""
+    names, guarantee = job.guarantee.names, job.guarantee
+    if not isinstance(names, PrivateNames):
         return None
-    attribute, asked = spec.selecting
-    moved, person = counting.distance_out(spec.protection), spec.records.person
+    asked = names.selection
+    moved, person = counting.distance_out(guarantee.protection), guarantee.person
     if person.column is not None:  # of each person the first most_records name a name
         moved = replace(moved, groups=1, participations=None)
     moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
-    rho = spec.budget.rho_beside(asked.delta) * asked.share
-    return Stage(spec, attribute, selection(rho, asked.delta, moved, asked.most))
+    rho = guarantee.budget.rho_beside(asked.delta) * asked.share
+    return NameSelection(job, names, selection(rho, asked.delta, moved, asked.most))
 
 
-def prepared(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
-    """The spec over the names that were selected for it, or over as many placeholders as there can be names."""
-    stage = stage_of(spec)
-    if stage is None:
-        return spec
-    with book(context) as ledger:
-        receipt = ledger.receipt(stage.release)
-    if receipt is None or receipt.state != "committed" or receipt.spec_digest != stage.binding:
-        return spec.with_names(None)
-    return with_kept(stage, context.store, committed_measurement(context.store, receipt))
+def prepared(context: Context, job: Job) -> Job:
+    """The release over the names that were selected for it, or over as many placeholders as there can be names."""
+    selecting = selection_of(job)
+    if selecting is None:
+        return job
+    receipt = context.ledger.receipt(selecting.release)
+    if receipt is None or receipt.state != "committed" or receipt.spec_digest != selecting.binding:
+        return job.with_names(None)
+    return with_kept(selecting, context.store, committed_measurement(context.store, receipt))
 
 
 def kept_form(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -98,29 +102,29 @@ def kept_form(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return np.frombuffer(json.dumps(names, ensure_ascii=False).encode(), dtype=np.uint8)
 
 
-def with_kept(stage: Stage, store: Store, stored: StoredArray) -> ReleaseSpec:
-    """The spec over the names that are kept. Raises: InvalidInput when there is none: what was spent to learn that stays spent."""
+def with_kept(selecting: NameSelection, store: Store, stored: StoredArray) -> Job:
+    """The release over the names that are kept. Raises: InvalidInput when there is none: what was spent to learn that stays spent."""
     names = json.loads(np.asarray(store.read(stored)).tobytes().decode())
     if not names:
         raise InvalidInput(
-            f"no name of {stage.attribute!r} is frequent enough (one of {stage.rule.count_with(0.5):,} records is, half of the time): "
-            "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
+            f"no name of {selecting.attribute!r} is frequent enough (one of {selecting.rule.count_with(0.5):,} records is, half of "
+            "the time): the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the "
+            "categories"
         )
-    return stage.spec.with_names(names)
+    return selecting.job.with_names(names)
 
 
-def facts_of(spec: ReleaseSpec) -> dict[str, object] | None:
+def facts_of(job: Job) -> dict[str, object] | None:
     """What a certificate says of the selection whose names a release has, None where all values were declared."""
-    stage = stage_of(spec.declared)
-    if stage is None:
+    selecting = selection_of(job.declared)
+    if selecting is None:
         return None
-    assert stage.spec.selecting is not None
-    rule, (_, asked) = stage.rule, stage.spec.selecting
+    rule, measured = selecting.rule, job.measured
     return {
-        "attribute": stage.attribute,
-        "names": None if spec.unselected else len(spec.attributes.attribute(stage.attribute).categories),
+        "attribute": selecting.attribute,
+        "names": None if measured.placeholders else len(measured.domain.attribute(selecting.attribute).categories),
         "most": rule.most,
-        "share": float(asked.share),
+        "share": float(selecting.names.selection.share),
         "rho": str(rule.loss.rho),
         "delta": float(rule.loss.failure),
         "threshold": rule.threshold / 2**UNIT_BITS,
@@ -130,8 +134,7 @@ def facts_of(spec: ReleaseSpec) -> dict[str, object] | None:
     }
 
 
-def total_delta(spec: ReleaseSpec) -> Fraction:
+def total_delta(selecting: NameSelection) -> Fraction:
     """The delta of the budget as it was written; of a budget in rho that of the selection, and 1e-9."""
-    declared = spec.declared
-    failure = Fraction(0) if declared.selecting is None else declared.selecting[1].delta
-    return declared.budget.delta if declared.budget.delta is not None else failure + Fraction(1, 10**9)
+    budget = selecting.job.guarantee.budget
+    return budget.delta if budget.delta is not None else selecting.rule.loss.failure + Fraction(1, 10**9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,9 +29,10 @@ from dpdist.release.context import Context
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
-from dpdist.release.streams import steps_so_far
+from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
-from dpdist.spec import ReleaseSpec
+from dpdist.spec.job import AskedQueries
+from dpdist.spec.output import AboutSpec
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -62,13 +64,13 @@ def publish(
         certificate: the plan's.
         measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
     """
-    spec = planned.spec
-    measurement, about = opened(context, planned, measured)
+    job, outputs = planned.job, planned.job.outputs
+    measurement, about = published_measurement(context, planned, measured)
     made = _statistics(context, planned, measured)
-    rule = spec.postprocess.suppress
+    rule = outputs.postprocess.suppress
     content = Content(
-        release=spec.release,
-        title=spec.title or spec.release,
+        release=job.release,
+        title=outputs.title,
         workload=planned.workload,
         answer=answers.answer,
         error=answers.error,
@@ -77,18 +79,18 @@ def publish(
             **certificate,
             "measurements": measurements,
             "measurement": about,
-            **_told(spec, made),
+            **_told(job.workload, made),
         },
-        formats=spec.output.formats,
+        formats=outputs.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
-        about=_about(spec),
+        about=_about(outputs.about, job.guarantee.period),
         means=made.get(MEANS),
         variances=made.get(VARIANCES),
         suppression=None if rule is None else Suppression(rule.below, rule.at),
-        counted=() if rule is None else spec.counted,
+        counted=() if rule is None else job.workload.counted,
     )
-    where = published_at(spec.release, spec.output.folder)
+    where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
     return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
@@ -154,17 +156,18 @@ def _wrong(fault: str) -> StoreError:
     )
 
 
-def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Measurement | None, dict[str, Any]]:
+def published_measurement(
+    context: Context, planned: Plan, measured: StoredArray
+) -> tuple[Measurement | None, dict[str, Any]]:
     """The measurement as it is published beside the answers, and what the certificate says of that; None where it is not."""
-    spec = planned.spec
+    job = planned.job
     try:
-        if not spec.output.measurement:
+        if not job.outputs.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        if spec.quantity.withheld is not None:
-            raise InvalidInput(spec.quantity.withheld)
-        grid, values = (planned.grid, None) if spec.stream is None else steps_so_far(context, planned, measured)
-        whole = StoredVector(context.store, measured) if values is None else values
-        space = grid.space(whole, planned.workload.domain.shape, MOST_BYTES)
+        if job.measured.quantity.withheld is not None:
+            raise InvalidInput(job.measured.quantity.withheld)
+        grid, values = course_of(planned).measured(context, measured)
+        space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
@@ -172,20 +175,20 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
 
 
 def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[str, pa.Table]:
-    """The statistics that the spec asks for, whether the measurement that they are made of is published or not."""
-    spec = planned.spec
-    if not made_of_sums(spec):
+    """The statistics that are asked for, whether the measurement that they are made of is published or not."""
+    asked, domain = planned.job.workload, planned.job.measured.domain
+    if not made_of_sums(asked):
         return {}
-    space = planned.grid.space(StoredVector(context.store, measured), spec.attributes.shape, MOST_BYTES)
-    return statistics(spec, Measurement(space, spec.attributes, planned.noise, measured.digest))
+    space = planned.grid.space(StoredVector(context.store, measured), domain.shape, MOST_BYTES)
+    return statistics(asked, Measurement(space, domain, planned.noise, measured.digest))
 
 
 _FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
 
 
-def _told(spec: ReleaseSpec, made: dict[str, pa.Table]) -> dict[str, Any]:
+def _told(workload: AskedQueries, made: dict[str, pa.Table]) -> dict[str, Any]:
     """What the certificate says of means, variances and other statistics."""
-    asked = [STATISTICS[name] for name in made_of_sums(spec)]
+    asked = [STATISTICS[name] for name in made_of_sums(workload)]
     return {
         table: {
             "file": _FILES[table],
@@ -196,9 +199,9 @@ def _told(spec: ReleaseSpec, made: dict[str, pa.Table]) -> dict[str, Any]:
     }
 
 
-def _about(spec: ReleaseSpec) -> dict[str, Any] | None:
+def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any] | None:
     """What the publisher says of the data product, as plain values; published on the release's period unless another day is given."""
-    if spec.about is None:
+    if about is None:
         return None
-    day = spec.about.published or spec.period
-    return {**spec.about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}
+    day = about.published or period
+    return {**about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}

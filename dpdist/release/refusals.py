@@ -14,36 +14,32 @@ from dpdist.page import report
 from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
-from dpdist.release.charge import as_charged, charge_of
-from dpdist.release.context import Context, book
+from dpdist.release.charge import charge_of
+from dpdist.release.context import Context
 from dpdist.release.evidence import check_published
 from dpdist.release.ledger_and_store import check_measured, check_pair
 from dpdist.release.means import check_means
 from dpdist.release.plan import Plan
-from dpdist.release.private_names import stage_of
-from dpdist.release.selecting import check_stage
-from dpdist.release.streams import as_begun
+from dpdist.release.private_names import selection_of
+from dpdist.release.selecting import check_selection
+from dpdist.release.streams import course_of
 from dpdist.warehouse.targets import warehouse
 
 
 def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
     """Why a planned release would be refused, as far as that can be known without its records. Nothing is changed."""
-    spec = planned.spec
-
-    def receipt() -> Receipt | None:
-        with book(context) as ledger:
-            return ledger.receipt(spec.release)
-
+    job, output, answers = planned.job, planned.job.outputs.output, planned.workload.shape[0]
+    place = published_at(job.release, output.folder)
     return collected(
         (
             lambda: keys.load(context.home),
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
-            lambda: _check_published(context, planned),
-            lambda: check_means(spec, planned.grid),
-            lambda: check_formats(spec.output.formats, planned.workload.shape[0]),
-            lambda: check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
-            *(partial(check_target, *target.named, planned.workload.shape[0]) for target in spec.output.to),
+            lambda: check_published(context.ledger, place),
+            lambda: check_means(job.workload, planned.grid),
+            lambda: check_formats(output.formats, answers),
+            lambda: check_output(place, job.release, lambda: context.ledger.receipt(job.release)),
+            *(partial(check_target, *target.named, answers) for target in output.to),
         )
     )
 
@@ -57,23 +53,16 @@ def check_target(kind: str, name: str, answers: int) -> None:
     warehouse(kind, name).check()
 
 
-def _check_published(context: Context, planned: Plan) -> None:
-    with book(context) as ledger:
-        check_published(ledger, published_at(planned.spec.release, planned.spec.output.folder))
-
-
 def _check_charge(context: Context, planned: Plan) -> None:
     """Ask the ledger whether it would charge the release, or has. Raises: LedgerError, InvalidInput, StoreError."""
-    spec = planned.spec
-    with book(context) as ledger:
-        check_pair(context.store, ledger)
-        check_measured(context.store, ledger.receipt(spec.release), spec.release)
-        begun = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
-        charge = charge_of(ledger, begun, None, None)
-        stage = stage_of(spec.declared)
-        if stage is not None:
-            check_stage(context, ledger, stage, charge)
-        ledger.rehearse(charge)
+    job, ledger = planned.job, context.ledger
+    check_pair(context.store, ledger)
+    check_measured(context.store, ledger.receipt(job.release), job.release)
+    charge = charge_of(ledger, course_of(planned).as_charged(context), None)
+    selecting = selection_of(job.declared)
+    if selecting is not None:
+        check_selection(context, selecting, charge)
+    ledger.rehearse(charge)
 
 
 def collected(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:

@@ -29,19 +29,20 @@ from dpdist.privacy.receipts import OF_RECORDS, Budget
 from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer
-from dpdist.release.charge import as_charged, charge_of
+from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.companions import companions
-from dpdist.release.context import Context, book
-from dpdist.release.count import as_read, count
+from dpdist.release.context import Context
+from dpdist.release.count import as_read, count, files_of
 from dpdist.release.held import held, sweep
 from dpdist.release.measure import checked_integers, drawn_once, write_integers
 from dpdist.release.plan import Plan, plan
 from dpdist.release.publish import publish
 from dpdist.release.refusals import refused_by
 from dpdist.release.selecting import selected
-from dpdist.release.streams import as_begun
+from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoreWorkspace
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
+from dpdist.spec.origin import Origin
 from dpdist.warehouse.targets import deliver
 
 _T = TypeVar("_T")
@@ -72,7 +73,6 @@ class Release:
         certificate: what is guaranteed, to whom, and at what cost.
     """
 
-    spec: ReleaseSpec
     plan: Plan
     columns: Answers
     place: Place
@@ -80,6 +80,11 @@ class Release:
     tally: CountSummary
     budget: Budget
     certificate: dict[str, Any]
+
+    @property
+    def job(self) -> Job:
+        """What was released."""
+        return self.plan.job
 
     @property
     def folder(self) -> Path | str:
@@ -115,7 +120,7 @@ class Release:
         return notebook.notebook(self.certificate, self.answers.arrow)
 
 
-def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) -> Release:
+def release(context: Context, job: Job, *, step: StepRunner = plainly) -> Release:
     """Publish a release.
 
     Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
@@ -127,74 +132,88 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         context.store.sweep()
         if (context.home / "scratch").is_dir():  # records that killed runs were extracting there
             leases.sweep(Documents(context.home / "scratch"), None)
-        sweep(context.home)
-    with nullcontext() if spec.table is None else held(context.home, spec.release) as kept:
+        sweep(context)
+    with nullcontext() if job.source.table is None else held(context, job.release) as kept:
         with private_files():
-            done, measurements = _answered(context, spec, step, kept)
+            done, measurements = _answered(context, job, step, kept)
         publishing = partial(publish, context, done.plan, measurements[0], done.columns, done.certificate, measurements[1])
         place = step("publish", publishing)
-        if spec.output.to:
-            step("deliver", lambda: deliver(place, [target.named for target in spec.output.to]))
+        targets = job.outputs.output.to
+        if targets:
+            step("deliver", lambda: deliver(place, [target.named for target in targets]))
     return replace(done, place=place)
 
 
 def _answered(
-    context: Context, written: ReleaseSpec, step: StepRunner, kept: Path | None
+    context: Context, written: Job, step: StepRunner, kept: Path | None
 ) -> tuple[Release, tuple[StoredArray, dict[str, str]]]:
     """The release before it is published, its measurement and the digests of all that it was made from.
 
     Args:
         kept: the folder for the records of its table.
     """
-    spec = written
-    if spec.selecting is not None:
-        for refusal in refused_by(context, step("plan", partial(plan, context, spec))):
+    job = written
+    if job.measured.placeholders:
+        for refusal in refused_by(context, step("plan", partial(plan, context, job))):
             raise refusal
-        spec = spec if spec.table is None else step("extract", partial(as_read, context, spec, kept))
-        with _of_changed_rows(written, spec):
-            spec = step("select", partial(selected, context, spec))
-    planned = step("plan", lambda: plan(context, spec))
-    planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
+        job = _read(context, job, step, kept)
+        with _of_changed_rows(written, job):
+            job = step("select", partial(selected, context, job))
+    planned = course_of(step("plan", lambda: plan(context, job))).as_charged(context)
     for refusal in refused_by(context, planned):
         raise refusal
     for warning in planned.warnings:
         context.progress("warning", warning)
-    others = companions(context, spec)
-    read = spec if spec.table is None else step("extract", lambda: as_read(context, spec, kept))
-    planned = replace(planned, spec=read)
-    counts, tally = step("count", lambda: count(context, read, planned.layout))
-    with _of_changed_rows(written, read):
-        measured, charged = step("measure", lambda: measure(context, planned, counts))
+    others = companions(context, job)
+    job = _read(context, job, step, kept)
+    planned = replace(planned, job=job)
+    counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
+    with _of_changed_rows(written, job):
+        measured, charged = step("measure", lambda: measure(context, planned, job.source, counts))
     answers = step("answer", lambda: answer(context, planned, measured, others))
-    with book(context) as ledger:  # the budget has the charges up to this one: the same whenever it is asked for
-        name, budget = ledger.name(), ledger.budget_after(spec.release)
+    # the budget has the charges up to this one: the same whenever it is asked for
+    name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name)
-    where = published_at(spec.release, spec.output.folder)
-    measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
-    return Release(spec, planned, answers, where, charged, tally, budget, certificate), (measured, measurements)
+    place = published_at(job.release, job.outputs.output.folder)
+    measurements = {job.release: measured.digest, **{other.job.release: stored.digest for other, stored in others}}
+    return Release(planned, answers, place, charged, tally, budget, certificate), (measured, measurements)
+
+
+def _read(context: Context, job: Job, step: StepRunner, kept: Path | None) -> Job:
+    """The release of records that are in files: those of a table are read once."""
+    return job if job.source.table is None else step("extract", lambda: as_read(context, job, kept))
 
 
 @contextmanager
-def _of_changed_rows(spec: ReleaseSpec, read: ReleaseSpec) -> Iterator[None]:
+def _of_changed_rows(written: Job, read: Job) -> Iterator[None]:
     """A refusal of other records than a release had says of a query or table that its rows have changed. What was read is removed."""
     try:
         yield
     except ReleaseConflict as conflict:
-        if spec.table is None or conflict.what not in OF_RECORDS:
+        if written.source.table is None or conflict.what not in OF_RECORDS:
             raise
-        Path(read.records_path).unlink(missing_ok=True)
+        Path(read.source.path).unlink(missing_ok=True)
         raise ReleaseConflict(conflict.release, "state of its query or table, whose rows have changed") from None
 
 
-def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[StoredArray, bool]:
+def measure(context: Context, planned: Plan, source: Origin, counts: StoredArray) -> tuple[StoredArray, bool]:
     """The noisy measurement: reserve, draw, write, commit (law 1). Returns it, and whether this call charged the budget.
 
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn.
     """
-    root = keys.load(context.home)
-    with StoreWorkspace(context.store, context.engine).scratch() as work, book(context) as ledger:
-        charge = charge_of(ledger, planned, root, counts)
-        exact = checked_integers(context, work, ledger, planned, charge, counts, root)
+    root, digest = keys.load(context.home), counts.content_digest
+    with StoreWorkspace(context.store, context.engine).scratch() as work:
+        charge = charge_of(context.ledger, planned, BoundRecords(root, files_of(context, source), digest))
+        exact = checked_integers(context, work, planned, source, charge, counts)
         write = partial(write_integers, context, planned, charge, counts, exact)
-        also = () if charge.part is None else (counts,)
-        return drawn_once(context, ledger, charge, root, counts.content_digest, write, *also)
+        also = course_of(planned).needed_later(counts).values()
+        return drawn_once(context, charge, root, digest, write, *also)
+
+
+def counted(context: Context, job: Job, *, step: StepRunner = plainly) -> StoredArray:
+    """The counts of a release, made ahead of it; counting the same records again does nothing."""
+    planned = step("plan", lambda: plan(context, job))
+    with nullcontext() if job.source.table is None else held(context, job.release, finishes=False) as kept:
+        read = _read(context, planned.job, step, kept)
+        counts, _ = step("count", lambda: count(context, read.source, read.measured, planned.layout))
+    return counts

@@ -1,10 +1,10 @@
-"""Streams: releases of one growing series, each of which measures the steps since the last one."""
+"""How a release goes on from others of its series, or stands by itself: the two kinds differ here and nowhere else."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,35 +13,176 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
+from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import period_of
+from dpdist.privacy.charges import period_of, price_of_extension
 from dpdist.privacy.ledger import Ledger, StreamPart
-from dpdist.release.context import Context, book
-from dpdist.release.ledger_and_store import (
-    committed_measurement,
-)
-from dpdist.release.plan import Plan
-from dpdist.spec import ReleaseSpec
+from dpdist.privacy.receipts import Receipt
+from dpdist.release.context import Context
+from dpdist.release.ledger_and_store import committed_measurement
+from dpdist.release.plan import Plan, alternatives_of
+from dpdist.release.workspace import StoredVector
+from dpdist.spec.job import GrowingSeries
 
 
-def as_begun(context: Context, planned: Plan) -> Plan:
-    """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once.
+def course_of(planned: Plan) -> ReleaseCourse:
+    """How a planned release is charged, measured and answered."""
+    course = planned.job.guarantee.course
+    return Growing(planned, course) if isinstance(course, GrowingSeries) else ReleaseCourse(planned)
 
-    Raises: InvalidInput when the budget asks for other noise.
-    """
-    spec = planned.spec
-    assert spec.stream is not None
-    with book(context) as ledger:
-        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
-    if not receipts or receipts[0].state != "committed":
-        return planned
-    scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
-    if abs(scale / planned.noise.scale - 1.0) > DRIFT:
-        return planned  # another budget: the ledger refuses it, and says why
-    begun = _with(planned, scale, receipts[0].own)
-    digest = stream_digest(begun)
-    known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
-    return replace(begun, loss=next(known, begun.loss))
+
+@dataclass(frozen=True)
+class ReleaseCourse:
+    """How a planned release is charged, measured and answered: here one that stands by itself, which measures everything at once."""
+
+    planned: Plan
+
+    def as_charged(self, context: Context) -> Plan:
+        """The plan as the ledger knows it, where it was charged: under 'mechanism: auto' a later version may choose another mechanism."""
+        planned = self.planned
+        known = context.ledger.receipt(planned.job.release) if planned.job.workload.chosen == AUTO else None
+        if known is None or planned.binding(None) == known.spec_digest:
+            return planned
+        others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
+        return next(others, planned)  # without one the ledger refuses, and says why
+
+    def part(self, ledger: Ledger) -> StreamPart | None:
+        """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
+        del ledger
+        return None
+
+    def due(self, ledger: Ledger) -> Loss | None:
+        """What the release would be charged now; None for what was paid before."""
+        del ledger
+        return self.planned.loss
+
+    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
+        """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
+        del part
+        return ()
+
+    def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
+        """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
+
+    def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
+        """Those of the exact integers that are measured now."""
+        del part
+        return exact
+
+    def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
+        """Private arrays that later releases compare with theirs, by what the facts of a measurement call them."""
+        del counts
+        return {}
+
+    def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
+        """The grid of all that was measured up to this release, and its noisy integers."""
+        return self.planned.grid, StoredVector(context.store, stored)
+
+
+DRIFT = 1e-6
+"""By how much the noise that a budget buys may differ between versions of the solvers."""
+
+
+@dataclass(frozen=True)
+class Growing(ReleaseCourse):
+    """The next part of a stream, which measures the steps since the last one; all parts share grid, noise and charge."""
+
+    stream: GrowingSeries
+
+    def as_charged(self, context: Context) -> Plan:
+        """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once."""
+        releases = self._releases(context.ledger)
+        if not releases or releases[0][0].state != "committed":
+            return self.planned
+        first, _ = releases[0]
+        scale = int(committed_measurement(context.store, first).facts["scale"])
+        if abs(scale / self.planned.noise.scale - 1.0) > DRIFT:
+            return self.planned  # another budget: the ledger refuses it, and says why
+        begun = _with(self.planned, scale, first.own)
+        digest = stream_digest(begun, self.stream.name)
+        known = (receipt.own for receipt, part in releases if part.digest == digest)
+        return replace(begun, loss=next(known, begun.loss))
+
+    def part(self, ledger: Ledger) -> StreamPart | None:
+        """The release's own steps if it was charged before, else those since the last release."""
+        planned, stream, releases = self.planned, self.stream, self._releases(ledger)
+        former = planned.former
+        if former is not None and not releases:
+            raise InvalidInput(
+                f"stream {stream.name!r} of {planned.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
+                "'extended_from'"
+            )
+        own = (part.start for receipt, part in releases if receipt.release == planned.job.release)
+        start = next(own, releases[-1][1].stop if releases else 0)
+        if stream.steps <= start:
+            raise InvalidInput(
+                f"the first {start} steps of stream {stream.name!r} were already released, last by {releases[-1][0].release!r}; set "
+                "'through' to a later step"
+            )
+        digest, extends = stream_digest(planned, stream.name), None
+        before = next((part.digest for _, part in releases if part.stop == start), digest)
+        if former is not None and before != digest and before == stream_digest(former, stream.name):
+            extends = before  # of another one the ledger refuses: it was measured in another way
+        return StreamPart(stream.name, digest, start, stream.steps, extends)
+
+    def due(self, ledger: Ledger) -> Loss | None:
+        """The whole stream with its first part, what an extension reveals more with the first one after it, else nothing."""
+        releases = self._releases(ledger)
+        if not releases:
+            return self.planned.loss
+        if sum(bool(part.extends) for _, part in releases) >= len(self.stream.stream.extended_from):
+            return None
+        last, _ = releases[-1]
+        return price_of_extension(self.planned.loss, last.own)
+
+    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
+        """The budget periods of the new steps."""
+        assert part is not None
+        return periods_reached(self.stream, self.planned.job.guarantee.cap.per, part)
+
+    def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
+        """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
+        assert part is not None
+        if part.start == 0:
+            return
+        before = next(receipt for receipt, known in self._releases(context.ledger) if known.stop == part.start)
+        if before.state != "committed":
+            return  # the ledger refuses to go on, and says why
+        known = context.store.open(committed_measurement(context.store, before).facts["private_counts"])
+        released = []
+        for stored in (known, counts):
+            then = _counted_for(self.planned, stored)
+            table = then.layout.table(context.store.read(stored), stream_grid(self.planned).axes)
+            released.append(stream_grid(then).counted(table, part.start))
+        if (released[0] != released[1]).any():
+            raise InvalidInput(
+                f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is "
+                "final: give the records as they were, or publish the correction as another release"
+            )
+
+    def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
+        """Those of the part's steps."""
+        assert part is not None
+        return stream_grid(self.planned).steps_of(exact, part.start, part.stop)
+
+    def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
+        """The counts: those of released steps must stay as they are."""
+        return {"private_counts": counts}
+
+    def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
+        """Those of the steps so far, from all releases of the stream."""
+        values = []
+        for receipt, _ in self._releases(context.ledger):
+            each = committed_measurement(context.store, receipt)
+            values.append(context.store.read(each))
+            if each.digest == stored.digest:
+                break
+        return stream_grid(self.planned).begun(self.stream.steps), Held(np.concatenate(values))
+
+    def _releases(self, ledger: Ledger) -> list[tuple[Receipt, StreamPart]]:
+        """The stream's releases so far, in order, and what each measures."""
+        found = ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
+        return [(receipt, receipt.part) for receipt in found if receipt.part]
 
 
 def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
@@ -51,46 +192,10 @@ def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
     return replace(planned, noise=noise, loss=loss if former is None else planned.grid.loss(loss, noise), former=former)
 
 
-DRIFT = 1e-6
-"""By how much the noise that a budget buys may differ between versions of the solvers."""
-
-
-def next_part(ledger: Ledger, planned: Plan) -> StreamPart:
-    """The steps that a release of a stream measures: its own if it was charged before, else those since the last release.
-
-    Raises: InvalidInput when there are none.
-    """
-    spec = planned.spec
-    assert spec.stream is not None
-    known = ledger.stream(spec.ledger.dataset, spec.stream.name)
-    own = next(
-        (receipt.part.start for receipt in known if receipt.release == spec.release and receipt.part is not None), None
-    )
-    last = known[-1] if known else None
-    if planned.former is not None and not known:
-        raise InvalidInput(
-            f"stream {spec.stream.name!r} of {spec.ledger.dataset!r} has not begun, so nothing is extended: leave out 'extended_from'"
-        )
-    start = own if own is not None else last.part.stop if last is not None and last.part is not None else 0
-    if spec.steps <= start:
-        assert last is not None
-        raise InvalidInput(
-            f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
-            "a later step"
-        )
-    digest = stream_digest(planned)
-    before = next((receipt.part for receipt in known if receipt.part is not None and receipt.part.stop == start), None)
-    extends = None
-    if planned.former is not None and before is not None and before.digest != digest:
-        former = stream_digest(planned.former)
-        extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
-    return StreamPart(spec.stream.name, digest, start, spec.steps, extends)
-
-
-def periods_reached(spec: ReleaseSpec, part: StreamPart) -> tuple[str, ...]:
+def periods_reached(stream: GrowingSeries, per: str, part: StreamPart) -> tuple[str, ...]:
     """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
-    per, attribute = spec.ledger.cap.per, spec.attributes.attribute(spec.series.of)
-    times = spec.domain[attribute.name].values.times(attribute)
+    attribute = stream.series
+    times = stream.measured.attributes[attribute.name].values.times(attribute)
     if per == "total" or times is None:
         return ()
     begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))
@@ -99,47 +204,22 @@ def periods_reached(spec: ReleaseSpec, part: StreamPart) -> tuple[str, ...]:
     return tuple(dict.fromkeys(period_of(day, per) for day in days))
 
 
-def stream_digest(planned: Plan) -> str:
-    """What all releases of a stream have in common."""
-    spec = planned.spec
-    assert spec.stream is not None
+def stream_digest(planned: Plan, name: str) -> str:
+    """What all releases of a stream of that name have in common."""
+    job, records = planned.job, planned.job.source.records
     facts = {
-        "stream": spec.stream.name,
-        "domain": [(name, part.measured) for name, part in spec.domain.items()],
-        "person": spec.records.person,
-        **({} if spec.records.counts is None else {"counts": spec.records.counts}),
-        "queries": spec.queries.fingerprint,
-        **({"sums": [(name, part.measured) for name, part in spec.sums.items()]} if spec.sums else {}),
-        **({} if spec.around is None else {"around": spec.around}),
-        "budget": spec.budget,
+        "stream": name,
+        "domain": [(name, given.measured) for name, given in job.measured.attributes.items()],
+        "person": records.person,
+        **({} if records.counts is None else {"counts": records.counts}),
+        "queries": job.workload.queries.fingerprint,
+        **({"sums": [(name, given.measured) for name, given in job.measured.sums.items()]} if job.measured.sums else {}),
+        **({} if job.measured.around is None else {"around": job.measured.around}),
+        "budget": job.guarantee.budget,
         "grid": planned.grid.digest,
         "noise": planned.noise,
     }
     return digest_of("stream", facts)
-
-
-def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: StreamPart) -> None:
-    """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured.
-
-    Raises: InvalidInput when they are not.
-    """
-    grid = stream_grid(planned)
-    receipts = ledger.stream(planned.spec.ledger.dataset, part.stream)
-    before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
-    if before.state != "committed":
-        return  # the ledger refuses to go on, and says why
-    facts = committed_measurement(context.store, before).facts
-    known = context.store.open(facts["private_counts"])
-    released = []
-    for stored in (known, counts):
-        then = _counted_for(planned, stored)
-        table = then.layout.table(context.store.read(stored), grid.axes)
-        released.append(stream_grid(then).counted(table, part.start))
-    if (released[0] != released[1]).any():
-        raise InvalidInput(
-            f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is final: "
-            "give the records as they were, or publish the correction as another release"
-        )
 
 
 def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
@@ -147,21 +227,6 @@ def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
     if planned.former is None or counts.plan.shape[0] == planned.layout.size:
         return planned
     return _counted_for(planned.former, counts)
-
-
-def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tuple[Grid, Vector]:
-    """The grid and the measurement of a stream's steps so far, from all its releases."""
-    spec = planned.spec
-    assert spec.stream is not None
-    with book(context) as ledger:
-        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
-    parts = []
-    for receipt in receipts:
-        stored = committed_measurement(context.store, receipt)
-        parts.append(context.store.read(stored))
-        if stored.digest == measured.digest:
-            break
-    return stream_grid(planned).begun(spec.steps), Held(np.concatenate(parts))
 
 
 def stream_grid(planned: Plan) -> Stream:

@@ -1,6 +1,7 @@
-"""What a data team writes: the spec of a release, read from YAML and checked once."""
+"""What a data team writes: the spec of a release, read from YAML, checked once and compiled into a job."""
 
+from dpdist.spec.job import Job
 from dpdist.spec.model import ReleaseSpec, json_schema
 from dpdist.spec.reading import check_many_periods, load
 
-__all__ = ["ReleaseSpec", "check_many_periods", "json_schema", "load"]
+__all__ = ["Job", "ReleaseSpec", "check_many_periods", "json_schema", "load"]

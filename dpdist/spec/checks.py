@@ -15,7 +15,7 @@ from dpdist.records.column_types import ColumnType
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
-from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, PrivateNames
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles, InQuery
 from dpdist.spec.yaml_text import Lines
@@ -23,54 +23,54 @@ from dpdist.strategies.filters import has_square_root
 from dpdist.workloads.kinds import is_long
 
 
-def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
+def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
-    for attribute, part in spec.domain.items():
+    for attribute, part in job.measured.attributes.items():
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
-    located(lambda: spec.attributes, ("domain",), lines, name)
-    refusal = spec.quantity.refuses(spec.beside)
+    located(lambda: job.measured.domain, ("domain",), lines, name)
+    refusal = job.measured.quantity.refuses(job.beside)
     if refusal is not None:
         raise InvalidSpec(f"{where_of(refusal[0], lines, name)}: {refusal[1]}")
-    located(spec.records.location.check_address, ("records", spec.records.location.key()), lines, name)
-    located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
-    located(lambda: _check_types(spec), ("records", "types"), lines, name)
-    located(lambda: _check_roles(spec), ("records",), lines, name)
-    located(lambda: _check_participations(spec), ("records", "person", "participations"), lines, name)
-    located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
-    for i, entry in enumerate(spec.workload):
-        located(partial(entry.workload, spec.attributes, folder), ("workload", i), lines, name)
-    located(lambda: spec.known, ("postprocess", "known"), lines, name)
-    located(lambda: _check_suppression(spec), ("postprocess", "suppress"), lines, name)
-    located(lambda: _check_noise(spec), ("noise",), lines, name)
-    located(lambda: _check_companions(spec), ("postprocess", "consistent_with"), lines, name)
-    located(lambda: _check_mechanism(spec), ("mechanism",), lines, name)
-    located(lambda: _check_around(spec), ("workload",), lines, name)
-    located(lambda: _check_long(spec), ("sums",), lines, name)
-    located(lambda: _check_stream(spec), ("stream",), lines, name)
-    located(lambda: _check_extension(spec), ("stream", "extended_from"), lines, name)
+    located(job.source.records.location.check_address, ("records", job.source.records.location.key()), lines, name)
+    located(lambda: _check_columns(job), ("records", "columns"), lines, name)
+    located(lambda: _check_types(job), ("records", "types"), lines, name)
+    located(lambda: _check_roles(job), ("records",), lines, name)
+    located(lambda: _check_participations(job), ("records", "person", "participations"), lines, name)
+    located(lambda: _check_counts(job), ("records", "counts"), lines, name)
+    for i, entry in enumerate(job.workload.entries):
+        located(partial(entry.workload, job.measured.domain, folder), ("workload", i), lines, name)
+    located(lambda: job.outputs.known, ("postprocess", "known"), lines, name)
+    located(lambda: _check_suppression(job), ("postprocess", "suppress"), lines, name)
+    located(lambda: _check_noise(job), ("noise",), lines, name)
+    located(lambda: _check_companions(job), ("postprocess", "consistent_with"), lines, name)
+    located(lambda: _check_mechanism(job), ("mechanism",), lines, name)
+    located(lambda: _check_around(job), ("workload",), lines, name)
+    located(lambda: _check_long(job), ("sums",), lines, name)
+    located(lambda: _check_stream(job), ("stream",), lines, name)
+    located(lambda: _check_extension(job), ("stream", "extended_from"), lines, name)
     located(
-        lambda: _check_selection(spec),
-        ("domain", next(iter(spec.domain)) if spec.selecting is None else spec.selecting[0]),
+        lambda: _check_selection(job),
+        ("domain", getattr(job.guarantee.names, "attribute", next(iter(job.measured.attributes)))),
         lines,
         name,
     )
-    located(lambda: _check_budget(spec), ("budget",), lines, name)
-    located(lambda: spec.ledger.check_period(spec.period), ("ledger", "cap", "per"), lines, name)
+    located(lambda: _check_budget(job), ("budget",), lines, name)
+    located(lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), lines, name)
 
 
-def _check_columns(spec: ReleaseSpec) -> None:
-    unknown = sorted(set(spec.records.columns) - set(spec.domain) - set(spec.sums))
+def _check_columns(job: Job) -> None:
+    unknown = sorted(set(job.source.records.columns) - set(job.measured.attributes) - set(job.measured.sums))
     if unknown:
         raise InvalidInput(
-            f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(spec.domain)})"
+            f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(job.measured.attributes)})"
         )
 
 
-def _check_types(spec: ReleaseSpec) -> None:
+def _check_types(job: Job) -> None:
     """Declared types convert to what the columns are counted as; a query may read more columns from files than are counted."""
-    given, uses = spec.records, spec.uses if spec.table is not None else {}
+    given, uses = job.source.records, job.source.uses(job.measured.domain) if job.source.table is not None else {}
     person, counts = given.person.column, None if given.counts is None else given.counts.column
-    used = {given.columns.get(part.name, part.name): part for part in spec.attributes.attributes}
+    used = {given.columns.get(part.name, part.name): part for part in job.measured.domain.attributes}
     known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
     unknown = next((name for name in given.types if name not in known), None)
     if unknown is not None:
@@ -91,11 +91,12 @@ def _check_types(spec: ReleaseSpec) -> None:
             )
 
 
-def _check_roles(spec: ReleaseSpec) -> None:
+def _check_roles(job: Job) -> None:
     """A column says one thing of a record."""
-    counts = None if spec.records.counts is None else spec.records.counts.column
-    roles = (("identifies persons", spec.records.person.column), ("says how many records a row stands for", counts))
-    columns = {spec.records.columns.get(name, name): name for name in (*spec.domain, *spec.sums)}
+    source = job.source
+    roles = [("identifies persons", source.records.person.column)]
+    roles += [("says how many records a row stands for", source.counts_column)]
+    columns = {job.source.records.columns.get(name, name): name for name in (*job.measured.attributes, *job.measured.sums)}
     found = next(((role, column) for role, column in roles if column in columns), None)
     if found is not None:
         role, column = found
@@ -104,21 +105,21 @@ def _check_roles(spec: ReleaseSpec) -> None:
         )
 
 
-def _check_participations(spec: ReleaseSpec) -> None:
+def _check_participations(job: Job) -> None:
     """A bound on the steps of a person, which only a series has."""
-    person = spec.records.person
+    person = job.source.records.person
     if person.participations is None:
         return
-    if not spec.workload[0].kind.over_time or person.most_groups is not None:
+    if not job.workload.entries[0].kind.over_time or person.most_groups is not None:
         raise InvalidInput(
             "'participations' bounds in how many steps of a series one person has records: ask for 'filters' of it first, and leave "
             "'most_groups' out"
         )
 
 
-def _check_counts(spec: ReleaseSpec) -> None:
+def _check_counts(job: Job) -> None:
     """Records that were counted before belong to nobody any more."""
-    counts, location = spec.records.counts, spec.records.location
+    counts, location = job.source.records.counts, job.source.records.location
     array = location.format is not None and not location.format.holds_rows
     if (counts is None and array) or (counts is not None and counts.column is None and not array):
         raise InvalidInput(
@@ -126,174 +127,181 @@ def _check_counts(spec: ReleaseSpec) -> None:
             if array
             else "name the column that says how many records a row stands for: counts: {column: ..., of: ...}"
         )
-    if counts is not None and spec.records.person.column is not None:
+    if counts is not None and job.source.records.person.column is not None:
         raise InvalidInput(
             "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
             "out and say with 'most_records' how many one person has at most, or give the records themselves"
         )
-    beyond = any(part.missing is not None or part.other is not None for part in spec.domain.values())
+    beyond = any(part.missing is not None or part.other is not None for part in job.measured.attributes.values())
     header = isinstance(location, InFiles) and location.header
-    columns = spec.records.columns or header or spec.sums or (counts and counts.column)
-    if array and (beyond or columns or spec.selecting):
+    columns = job.source.records.columns or header or job.measured.sums or (counts and counts.column)
+    if array and (beyond or columns or isinstance(job.guarantee.names, PrivateNames)):
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'counts.column', 'columns', 'header', 'sums' and private categories out"
         )
 
 
-def _check_companions(spec: ReleaseSpec) -> None:
+def _check_companions(job: Job) -> None:
     """Releases that are combined are of the same cells and of the same kind of noise."""
-    for other in spec.companions:
-        if other.release == spec.release or [each.release for each in spec.companions].count(other.release) > 1:
+    for other in job.outputs.companions:
+        if other.release == job.release or [each.release for each in job.outputs.companions].count(other.release) > 1:
             raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
-        if spec.table is not None or other.table is not None:
+        if job.source.table is not None or other.source.table is not None:
             raise InvalidInput(
                 "releases are combined when both read the same files: write the rows of a query or table to a file first"
             )
-        same = (other.attributes, other.ledger.dataset, other.norms, other.around, other.selecting)
-        if same != (spec.attributes, spec.ledger.dataset, spec.norms, spec.around, None) or len(spec.norms) > 1:
+        same = (other.measured.domain, other.guarantee.dataset, other.norms, other.measured.around, other.guarantee.names)
+        if (
+            same != (job.measured.domain, job.guarantee.dataset, job.norms, job.measured.around, DeclaredNames())
+            or len(job.norms) > 1
+        ):
             raise InvalidInput(
                 f"release {other.release!r} cannot be combined: it needs the same domain, without names that are selected privately, the "
                 "same data set, counts, and the same kind of noise, which 'noise: auto' does not say"
             )
 
 
-def _check_around(spec: ReleaseSpec) -> None:
+def _check_around(job: Job) -> None:
     """Distances from a public count are taken of the counted table before anything is measured: all queries must be of them."""
-    centres = {entry.kind.centre for entry in spec.workload}
+    centres = {entry.kind.centre for entry in job.workload.entries}
     if centres == {None}:
         return
-    series = [entry.kind.series for entry in spec.workload if entry.kind.over_time]
+    series = [entry.kind.series for entry in job.workload.entries if entry.kind.over_time]
     asked = {name for each in series for name in (each.of, *each.by)}
-    if len(centres) > 1 or asked != set(spec.domain):
+    if len(centres) > 1 or asked != set(job.measured.attributes):
         raise InvalidInput(
             "'around' filters distances from one public count: all entries of the workload must be filters around the same count, "
             "of all attributes of the domain"
         )
 
 
-def _check_stream(spec: ReleaseSpec) -> None:
+def _check_stream(job: Job) -> None:
     """A stream is one filter of the past, and every release of it measures whole steps."""
-    if spec.stream is None:
+    course = job.guarantee.course
+    if not isinstance(course, GrowingSeries):
         return
     if (
-        len(spec.workload) > 1
-        or not spec.workload[0].kind.over_time
-        or not mechanism_of(spec.chosen).streams
-        or mechanism_of(spec.chosen).refuses(spec.queries) is not None
-        or (is_long(spec.queries) and not has_square_root(spec.queries))
+        len(job.workload.entries) > 1
+        or not job.workload.entries[0].kind.over_time
+        or not mechanism_of(job.workload.chosen).streams
+        or mechanism_of(job.workload.chosen).refuses(job.workload.queries) is not None
+        or (is_long(job.workload.queries) and not has_square_root(job.workload.queries))
     ):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.streams)
         raise InvalidInput(
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             f"'mechanism: auto', {able}"
         )
-    through_of(spec.stream, spec.attributes.attribute(spec.series.of))
+    through_of(course.stream, course.series)
 
 
-def _check_extension(spec: ReleaseSpec) -> None:
+def _check_extension(job: Job) -> None:
     """A horizon that was extended: by a mechanism that goes on with the same integers, under a cap on all releases together."""
-    if spec.stream is None or not spec.stream.extended_from:
+    course = job.guarantee.course
+    if course.former is None:
         return
-    if not mechanism_of(spec.chosen).extends:
+    if not mechanism_of(job.workload.chosen).extends:
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.extends)
         raise InvalidInput(
-            f"mechanism {spec.chosen!r} measures for one horizon only, which cannot be extended: begin another stream, with {able} if it "
-            "may grow further"
+            f"mechanism {job.workload.chosen!r} measures for one horizon only, which cannot be extended: begin another stream, with "
+            f"{able} if it may grow further"
         )
-    if spec.ledger.cap.per != "total":
+    if job.guarantee.cap.per != "total":
         raise InvalidInput(
-            f"a longer series reveals more of the records of periods whose budgets are closed: under a cap per {spec.ledger.cap.per} a "
+            f"a longer series reveals more of the records of periods whose budgets are closed: under a cap per {job.guarantee.cap.per} a "
             "stream is not extended; begin another stream"
         )
-    sizes = [each.queries.shape[1] for each in spec.horizons]
+    sizes = [each.shape[1] for each in (*course.horizons, job.workload.queries)]
     if sorted(set(sizes)) != sizes:
         raise InvalidInput(
             "every extension adds steps: 'extended_from' lists the former ends, oldest first, all before the domain's end"
         )
 
 
-def _check_suppression(spec: ReleaseSpec) -> None:
+def _check_suppression(job: Job) -> None:
     """Answers that can lie clearly above a number: counts of records with the error that is published with them."""
-    options = spec.postprocess
+    options = job.outputs.postprocess
     if options.suppress is None:
         return
-    if not any(spec.counted):
+    if not any(job.workload.counted):
         raise InvalidInput(
             "'suppress' compares counts of records with a number, and no group of the workload has any: leave it out"
         )
-    if options.non_negative or (spec.mechanism != AUTO and mechanism_of(spec.mechanism).adaptive):
+    if options.non_negative or (job.workload.mechanism != AUTO and mechanism_of(job.workload.mechanism).adaptive):
         raise InvalidInput(
             "'suppress' is predicted from standard errors, which do not tell the bias of 'non_negative' and of mechanism 'dawa': leave "
             "one out"
         )
 
 
-def _check_selection(spec: ReleaseSpec) -> None:
+def _check_selection(job: Job) -> None:
     """Names are selected for one attribute, by Gaussian noise, and released once."""
-    if spec.selecting is None:
+    names = job.guarantee.names
+    if not isinstance(names, PrivateNames):
         return
-    name, _ = spec.selecting
-    others = [other for other, part in spec.domain.items() if isinstance(part.values, Private) and other != name]
+    name = names.attribute
+    others = [other for other, part in job.measured.attributes.items() if isinstance(part.values, Private) and other != name]
     if others:
         raise InvalidInput(
             f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
         )
-    if spec.stream is not None or spec.postprocess.consistent_with:
+    if job.guarantee.course.grows or job.outputs.postprocess.consistent_with:
         raise InvalidInput(
             "private categories go without 'stream' and 'consistent_with', which need one domain for several releases"
         )
-    if spec.norms != ("l2",):
+    if job.norms != ("l2",):
         raise InvalidInput(
             "'categories: private' has a delta: it needs Gaussian noise, that is 'noise: gaussian' and a budget with 'delta' or 'rho'"
         )
-    spec.with_names(None)
+    job.with_names(None)
 
 
-def _check_long(spec: ReleaseSpec) -> None:
+def _check_long(job: Job) -> None:
     """Series of sums are held."""
-    if spec.attributes.sums_alone and is_long(spec.queries):
+    if job.measured.domain.sums_alone and is_long(job.workload.queries):
         raise InvalidInput("sums are not added up along a series that is too long to be held: take longer steps")
 
 
-def _check_noise(spec: ReleaseSpec) -> None:
+def _check_noise(job: Job) -> None:
     """A kind of noise that the budget does not buy."""
-    if "noise" in spec.model_fields_set and spec.noise != AUTO:
-        spec.budget.loss_with(Kind(spec.noise).norm)
+    if job.guarantee.noise in tuple(Kind):
+        job.guarantee.budget.loss_with(Kind(job.guarantee.noise).norm)
 
 
-def _check_mechanism(spec: ReleaseSpec) -> None:
+def _check_mechanism(job: Job) -> None:
     """A mechanism that needs the other kind of noise than the budget allows, cannot have the objective, or cannot answer."""
-    pure, chosen = spec.norms == ("l1",), None if spec.chosen == AUTO else mechanism_of(spec.chosen)
-    _check_targets(spec)
-    if spec.objective == "worst":
-        of_worst(() if pure else considered(spec.chosen, "l2", spec.queries, spec.limits.limits))
+    pure, chosen = job.norms == ("l1",), None if job.workload.chosen == AUTO else mechanism_of(job.workload.chosen)
+    _check_targets(job)
+    if job.workload.objective == "worst":
+        of_worst(() if pure else considered(job.workload.chosen, "l2", job.workload.queries, job.workload.limits))
     if chosen is None:
         return
-    if not chosen.noises & set(spec.norms):
+    if not chosen.noises & set(job.norms):
         other, cure = (
             "Laplace",
-            "give the budget an 'epsilon' alone" if spec.budget.rho is not None else "set 'noise: laplace'",
+            "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'",
         )
         if pure:
-            other, cure = "Gaussian", "give the budget a 'delta'" if spec.budget.pure else "set 'noise: gaussian'"
+            other, cure = "Gaussian", "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'"
         raise InvalidInput(f"mechanism {chosen.name!r} uses {other} noise: {cure}, or choose another")
-    chosen.check(spec.queries)
+    chosen.check(job.workload.queries)
 
 
-def _check_targets(spec: ReleaseSpec) -> None:
+def _check_targets(job: Job) -> None:
     """Targets are errors of all queries, and stand in the place of weights."""
-    given = [isinstance(entry.importance, ErrorTarget) for entry in spec.workload]
+    given = [isinstance(entry.importance, ErrorTarget) for entry in job.workload.entries]
     if not any(given):
         return
-    if not all(given) or spec.objective != "worst":
+    if not all(given) or job.workload.objective != "worst":
         raise InvalidInput("a 'target' needs 'objective: worst' and a target in every other group of the workload; add them")
 
 
-def _check_budget(spec: ReleaseSpec) -> None:
+def _check_budget(job: Job) -> None:
     """The loss of the release, and of the selection before it, within what the data set's cap allows at all."""
-    if spec.selecting is None:
-        spec.ledger.check(spec.budget.loss_with(spec.norms[0]))
+    names, ledger = job.guarantee.names, job.guarantee.ledger
+    if not isinstance(names, PrivateNames):
+        ledger.check(job.guarantee.budget.loss_with(job.norms[0]))
         return
-    delta = spec.selecting[1].delta
-    spec.ledger.check(replace(Loss.gaussian(spec.budget.rho_beside(delta)), failure=delta), delta)
+    delta = names.selection.delta
+    ledger.check(replace(Loss.gaussian(job.guarantee.budget.rho_beside(delta)), failure=delta), delta)

@@ -6,7 +6,7 @@ import datetime
 import difflib
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -14,11 +14,13 @@ from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.spec.model import json_schema
 from dpdist.spec.yaml_text import Lines, Place
 
+_T = TypeVar("_T")
 
-def located(work: Callable[[], object], place: Place, lines: Lines, name: str) -> None:
+
+def located(work: Callable[[], _T], place: Place, lines: Lines, name: str) -> _T:
     """Do some work on the part at a place. Raises: InvalidSpec with the place for whatever it refuses."""
     try:
-        work()
+        return work()
     except DpdistError as error:
         raise InvalidSpec(f"{where_of(place, lines, name)}: {error}") from None
     except (MemoryError, OverflowError, RecursionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,23 @@ from dpdist.process.encoding import encodes
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import yaml_text
 from dpdist.spec.checks import check
+from dpdist.spec.compiled import compiled
 from dpdist.spec.explained import explained, located, short, where_of
+from dpdist.spec.job import Job
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.sources import LOCATIONS
 from dpdist.spec.yaml_text import Lines, Place
 
 
 def load(
-    source: ReleaseSpec | dict[str, Any] | str | Path,
+    source: Job | ReleaseSpec | dict[str, Any] | str | Path,
     *,
     period: datetime.date | None = None,
     follow: bool = True,
     records: bool = True,
     sizes: Sizes = SIZES,
-) -> ReleaseSpec:
-    """A checked spec from a YAML file, a dictionary, or a spec.
+) -> Job:
+    """The job of a spec, checked: of a YAML file, a dictionary, a spec, or a job as it is.
 
     Args:
         period: the day that the release stands for: it takes the place of ``{period}`` wherever the spec says so, and is part of
@@ -38,18 +41,21 @@ def load(
         sizes: from which other paths are taken.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
-    if isinstance(source, ReleaseSpec):
+    if isinstance(source, Job):
         if records:
-            located(source.records.location.check, ("records",), {}, "spec")
+            located(source.source.records.location.check, ("records",), {}, "spec")
         return source
+    if isinstance(source, ReleaseSpec):
+        return _checked(source, {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
     if isinstance(source, dict):
-        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
+        dated = _valid(_dated(source, period, "spec"), {}, "spec")
+        return _checked(dated, {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
     if not isinstance(source, str | Path):
         raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
     path = Path(source)
     content, lines = _mapping(path)
-    dated, folder = _dated(content, period, str(path)), path.resolve().parent
-    return _checked(dated, lines, str(path), folder, follow=follow, records=records, sizes=sizes)
+    spec, folder = _valid(_dated(content, period, str(path)), lines, str(path)), path.resolve().parent
+    return _checked(spec, lines, str(path), folder, follow=follow, records=records, sizes=sizes)
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
@@ -116,24 +122,26 @@ def _check_text(item: Any, place: Place, lines: Lines, name: str) -> None:
         raise InvalidSpec(f"{where_of(place, lines, name)}: text that is UTF-8 is needed (found {short(item)})")
 
 
-def _checked(
-    content: dict[str, Any], lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes
-) -> ReleaseSpec:
-    if not encodes(str(folder)):
-        raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
+def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
     _check_text(content, (), lines, name)
     try:
-        spec = ReleaseSpec.model_validate(content)
+        return ReleaseSpec.model_validate(content)
     except ValidationError as error:
         raise InvalidSpec(explained(error, lines, name)) from None
-    spec._folder, spec._sizes = folder, sizes
 
-    def read_companions() -> None:
+
+def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes) -> Job:
+    if not encodes(str(folder)):
+        raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
+
+    def companions() -> tuple[Job, ...]:
         named = spec.postprocess.consistent_with if follow else ()
-        spec._companions = tuple(load(folder / path, follow=False, sizes=sizes) for path in named)
+        return tuple(load(folder / path, follow=False, sizes=sizes) for path in named)
 
     if records:
         located(spec.records.location.check, ("records",), lines, name)
-    located(read_companions, ("postprocess", "consistent_with"), lines, name)
-    check(spec, folder, lines, name)
-    return spec
+    others = located(companions, ("postprocess", "consistent_with"), lines, name)
+    compiling = partial(compiled, spec, folder=folder, sizes=sizes, companions=others)
+    job = located(compiling, ("stream", "extended_from"), lines, name)
+    check(job, folder, lines, name)
+    return job

@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger import opened
 from dpdist.privacy.receipts import Budget
+from flows import books
 from flows.observed import certificates
 from flows.observed.expected import NEWEST, expected
 from flows.observed.recorder import BUCKETS, FOLDER, REASONS, read
@@ -51,7 +51,7 @@ class Installation(Collector):
         up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 1)
         facts, book = read(self.home / FOLDER), Book()
         try:
-            with opened(self.home, patience=PATIENCE) as ledger:
+            with books.book(self.home, patience=PATIENCE) as ledger:
                 newest = {budget.dataset: budget for budget in ledger.budgets()}  # in order of first use
                 book = Book(newest, ledger.states(), ledger.released())
         except Exception:  # noqa: BLE001 - the metric says so; its text may name the database

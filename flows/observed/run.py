@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpdist.release.story import Release
-    from dpdist.spec import ReleaseSpec
+    from dpdist.spec import Job
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Run:
     memory: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(checked: ReleaseSpec, *, every: str | None = None, needed: bool = True) -> Run:
-        """A run of a spec; who does not say how long its periods are means those of the cap."""
-        per = checked.ledger.cap.cap.per
+    def of(job: Job, *, every: str | None = None, needed: bool = True) -> Run:
+        """A run of a job; who does not say how long its periods are means those of the cap."""
+        guarantee, per = job.guarantee, job.guarantee.cap.per
         known = every or (None if per == "total" else per)
-        return Run(checked.release, checked.ledger.dataset, checked.period, known, checked.digest, needed)
+        return Run(job.release, guarantee.dataset, guarantee.period, known, job.digest, needed)
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""

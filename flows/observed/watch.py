@@ -14,7 +14,7 @@ from dpdist.machine.engine import Engine
 from dpdist.release.context import PRIVATE_STAGES, Progress
 from dpdist.release.plan import Plan, stage_memory
 from dpdist.release.story import Release, StepRunner
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
 from flows.observed import lineage, logs, recorder, traces
 from flows.observed.aside import aside
 from flows.observed.run import Observer, Publication, Run
@@ -65,11 +65,9 @@ class Watch:
 
 
 @contextmanager
-def watching(
-    checked: ReleaseSpec, home: Path, progress: Progress, *, every: str | None = None, needed: bool = True
-) -> Iterator[Watch]:
+def watching(job: Job, home: Path, progress: Progress, *, every: str | None = None, needed: bool = True) -> Iterator[Watch]:
     """Tell observers of the run that the block is: that it starts, its stages, and how it ends."""
-    run = Run.of(checked, every=every, needed=needed)
+    run = Run.of(job, every=every, needed=needed)
     watch = Watch(run, observers(home, progress))
     watch.tell(lambda observer: observer.started(run))
     try:

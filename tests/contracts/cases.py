@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec import ReleaseSpec, load
+from dpdist.spec import Job, load
 from tests import small
 
 AGES = {"age": {"from": 0, "to": 11}}
@@ -52,7 +52,7 @@ class Case:
     through: Sequence[int] = ()
     neighbours: Sequence[str] = ("add-remove", "replace-one")
 
-    def spec(self, folder: Path, neighbours: str, *, ages: int, most_records: int = 1) -> ReleaseSpec:
+    def spec(self, folder: Path, neighbours: str, *, ages: int, most_records: int = 1) -> Job:
         """The case over so few ages (and two kinds of work) that all of its neighbours can be listed, or over very many."""
         domain = self.changes.get("domain", small.spec()["domain"])
         fewer = {"age": {"from": 0, "to": ages - 1}, "work": {"categories": ["a", "b"]}}

@@ -67,7 +67,7 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
             planned, (stored, _) = found["plan"], found["measure"]
     assert planned.strategy.name == case.mechanism
     with opened(home) as ledger:
-        receipt = ledger.receipt(planned.spec.release)
+        receipt = ledger.receipt(planned.job.release)
     assert receipt is not None
     assert receipt.state == "committed"
     z = Store(home / "store", case.sizes).read(stored)

@@ -82,7 +82,7 @@ def test_every_cut_measures_the_same_integers(name: str, few: Callable[[str], Pi
     """Shards and tasks of one value, of five, and all at once."""
     pipeline, case = few(name), CASES[name]
     planned = pipeline.plan("add-remove")
-    x = np.random.default_rng(2).integers(0, 2**20, math.prod(planned.spec.attributes.shape))
+    x = np.random.default_rng(2).integers(0, 2**20, math.prod(planned.job.measured.domain.shape))
     whole = pipeline.exact(planned, x)
     for values in (1, 5):
         pieces = replace(case.sizes, shard_bytes=8 * values, part_values=values)
@@ -108,7 +108,7 @@ def test_a_grid_holds_its_most_records_and_not_one_more(name: str, few: Callable
     """Exact with all of 2^32 records in one cell, or all but a few; one record more is refused."""
     pipeline, most = few(name), 2**32
     planned = pipeline.plan("add-remove")
-    shape = planned.spec.attributes.shape
+    shape = planned.job.measured.domain.shape
     first, last = np.eye(math.prod(shape), dtype=np.int64)[[0, -1]]
     nothing = pipeline.exact(planned, 0 * first).astype(object)
     for x in ((most - 5) * first + 5 * last, most * last):
@@ -152,7 +152,7 @@ def test_measuring_and_answering_take_no_more_memory_than_promised(name: str, tm
     pipeline = Pipeline(replace(CASES[name], sizes=sizes), tmp_path, LARGE[name])
     planned = pipeline.plan("add-remove")
     promised = {stage.stage: stage.bytes for stage in stage_memory(planned, engine.inline())}
-    x = np.random.default_rng(0).integers(0, 50, math.prod(planned.spec.attributes.shape))
+    x = np.random.default_rng(0).integers(0, 50, math.prod(planned.job.measured.domain.shape))
     counts = pipeline.counted(planned, x)
     gc.collect()
     tracemalloc.start()
@@ -236,10 +236,10 @@ def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str
     pipeline = few(name)
     plans = {(relation, most): pipeline.plan(relation, most) for relation in case.neighbours for most in (1, 2)}
     planned = plans["add-remove", 1]
-    cells = math.prod(planned.spec.attributes.shape)
+    cells = math.prod(planned.job.measured.domain.shape)
     base = np.random.default_rng(1).integers(5, 50, cells)
     held = list(held_by_one(cells, 2))
-    if planned.spec.around is not None:  # a record more may bring a count closer to the public one
+    if planned.job.measured.around is not None:  # a record more may bring a count closer to the public one
         held = [held[0], *(sign * one for one in held[1:] for sign in (1, -1))]
     here, rounded = pipeline.exact(planned, base), hasattr(planned.grid, "terms")
     if rounded:  # after the product: every neighbour is measured

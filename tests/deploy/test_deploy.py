@@ -269,7 +269,7 @@ def test_specs_of_many_periods() -> None:
     with pytest.raises(InvalidSpec, match="the spec is for many periods .{period}.; say which: --period"):
         load(path)
     spec = load(path, period=datetime.date(2011, 6, 13))
-    assert (spec.release, spec.period, Path(spec.records_path).name) == (
+    assert (spec.release, spec.guarantee.period, Path(spec.source.path).name) == (
         "rentals-2011-06-13",
         datetime.date(2011, 6, 13),
         "2011-06-13.parquet",

@@ -141,7 +141,7 @@ def test_a_run_that_waits_goes_on_in_a_process_of_its_own(installation: Installa
     spec, key = weekly(installation, tmp_path / "data"), tmp_path / "approver.pem"
     checked = load(spec, period=datetime.date.fromisoformat(WEEKS[0]))
     ledger = Ledger(installation.ledger_url)
-    ledger.declare("small", checked.ledger.cap.cap, checked.protection)
+    ledger.declare("small", checked.guarantee.cap, checked.guarantee.protection)
     ledger.set_approvers("small", Approvers((new_key(key),), 1), "agreed on")
     file = tmp_path / "prefect.yaml"
     file.write_text(yaml.safe_dump(schedules(spec, WEEKS[:1], cron="0 6 1 1 *")))

@@ -261,7 +261,7 @@ def test_budget_periods_that_steps_reach(
         stream={"name": "s", "through": domain["dates"]["from"] if "dates" in domain else domain.get("to", 0)},
         ledger={"dataset": "small", "cap": {"rho": 1, "per": per}},
     )
-    assert periods_reached(load(path), StreamPart("s", "digest", *steps)) == reached
+    assert periods_reached(load(path).guarantee.course, per, StreamPart("s", "digest", *steps)) == reached
 
 
 def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
@@ -349,7 +349,7 @@ def test_the_steps_may_be_those_of_the_period(tmp_path: Path) -> None:
     """A weekly release over the hours of its week."""
     domain = {"age": {"dates": {"from": "{period}", "steps": 168, "every": "hour"}}}
     path = small.write(tmp_path, release="week-{period}", domain=domain, workload=[{"cdf": {"of": "age"}}])
-    labels = load(path, period=datetime.date(2026, 11, 16)).attributes.attributes[0].labels
+    labels = load(path, period=datetime.date(2026, 11, 16)).measured.domain.attributes[0].labels
     assert (labels[0], labels[167]) == ("2026-11-16T00", "2026-11-22T23")
 
 

@@ -25,7 +25,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import drawing, measure, story
 from dpdist.release.context import Context
-from dpdist.release.drawing import RESOURCE, Claim, Shards, Told
+from dpdist.release.drawing import RESOURCE, Claim, DrawReport, Shards
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from tests import HANGS, small
@@ -146,7 +146,7 @@ def test_workers_read_the_ledger_with_a_login_of_their_own(
     """PostgreSQL: the flow charges with the application's login, the workers' one reads what is in flight and nothing else."""
     path = small.write(home.parent / "data", mechanism="identity")
     checked, owner = load(path), Ledger(database.url("owner"))
-    owner.declare("small", checked.ledger.cap.cap, checked.protection)
+    owner.declare("small", checked.guarantee.cap, checked.guarantee.protection)
     owner.close()
     monkeypatch.setenv("DPDIST_LEDGER", database.url("application"))
     drawers.prepare(DPDIST_LEDGER=database.url("noise"))
@@ -356,7 +356,7 @@ def test_a_late_worker_writes_nothing_that_counts(
     assert drawers.drew
     stored = small.tree(home / "store" / "measurements")
     (home.parent / "goes").touch()
-    told: Told = late[0].result(timeout=HANGS)
+    told: DrawReport = late[0].result(timeout=HANGS)
     if plant is late_to_ask:
         assert told.digest is None
         assert "is committed; this step needs drawing" in told.refusal

@@ -178,7 +178,12 @@ def test_a_release_says_what_its_fit_does(
     assert ratio in CommandLine(monkeypatch, capsys)("show", str(done.folder)).out
     # public numbers alone give it: the published measurement and the certificate
     space = done.published.measurement.space
-    asked = {"asked": done.spec.postprocess, "others": [], "rule": 2, "measurement": certificate["measurements"]["small-1"]}
+    asked = {
+        "asked": done.job.outputs.postprocess,
+        "others": [],
+        "rule": 2,
+        "measurement": certificate["measurements"]["small-1"],
+    }
     seed = int(digest_of("simulation", asked)[:8], 16)
     reader = done.plan.grid.least_squares(done.plan.workload)
     cells, effect = reader.non_negative(reader.estimate(space.values), done.plan.noise, seed)

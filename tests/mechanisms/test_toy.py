@@ -100,7 +100,7 @@ def test_it_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
         path = small.write(tmp_path / str(number), **{"mechanism": "rotation", **changes})
         with pytest.raises(InvalidSpec, match=message):
             load(path)
-    queries = load(small.write(tmp_path / "wide", **wide)).queries
+    queries = load(small.write(tmp_path / "wide", **wide)).workload.queries
     assert "rotation" not in considered("auto", "l2", queries)
     assert "201" in why_not("l2", queries)["rotation"]
     with pytest.raises(InvalidInput, match="found 201"):

@@ -47,7 +47,7 @@ def declared(path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, *, days: i
     spec = load(path, period=datetime.date(2026, 11, 1))
     with monkeypatch.context() as patch, opened(home) as ledger:
         patch.setattr(database, "datetime", SimpleNamespace(datetime=Earlier, UTC=datetime.UTC))
-        assert ledger.declare(spec.ledger.dataset, spec.ledger.cap.cap, spec.protection)
+        assert ledger.declare(spec.guarantee.dataset, spec.guarantee.cap, spec.guarantee.protection)
 
 
 def monthly(folder: Path, dataset: str, **changes: Any) -> Path:
@@ -89,7 +89,7 @@ def test_counters_of_a_declared_data_set_begin_at_zero_for_every_reason(home: Pa
     path = small.write(tmp_path)
     spec = load(path)
     with opened(home) as ledger:
-        ledger.declare("small", spec.ledger.cap.cap, spec.protection)
+        ledger.declare("small", spec.guarantee.cap, spec.guarantee.protection)
     assert series(told(home), "dpdist_published_releases_total") == {'{dataset="small"}': 0.0}
     names = errors_of_the_code()
     assert {"NoRecords", "BudgetExceeded", "TaskFailed", "DpdistError"} <= {*names}

@@ -103,7 +103,7 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
     assert [event["eventType"] for event in events] == ["START", "RUNNING", "COMPLETE"]
     assert len({event["run"]["runId"] for event in events}) == 1
     facets = events[-1]["run"]["facets"]
-    assert facets["dpdist_release"]["spec_digest"] == done.plan.spec.digest
+    assert facets["dpdist_release"]["spec_digest"] == done.plan.job.digest
     assert facets["dpdist_charge"]["rho_decimal"] == pytest.approx(0.1)
     assert facets["dpdist_charge"]["charged"] is True
     assert [entry["name"] for entry in events[-1]["inputs"]] == ["small"]

@@ -62,8 +62,14 @@ def published(folder: Path, content: dict[str, Any], name: str) -> Published:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**content, "release": name}, sort_keys=False))
     spec = load(path)
-    facts = {"period": spec.period.isoformat() if spec.period else None, "dataset": spec.ledger.dataset, "release": name}
-    return Published(folder, {**facts, "method": method(spec), "privacy": {"unit": spec.protection.unit}, "stream": None})
+    facts = {
+        "period": spec.guarantee.period.isoformat() if spec.guarantee.period else None,
+        "dataset": spec.guarantee.dataset,
+        "release": name,
+    }
+    return Published(
+        folder, {**facts, "method": method(spec), "privacy": {"unit": spec.guarantee.protection.unit}, "stream": None}
+    )
 
 
 OTHER: list[tuple[dict[str, Any], str, Any]] = [

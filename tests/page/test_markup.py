@@ -13,7 +13,7 @@ import pytest
 from dpdist.errors import EngineError, InvalidInput
 from dpdist.page import report, rows, tables
 from dpdist.privacy.ledger import opened
-from flows import cli
+from flows import cli, reading_commands, release_commands
 from tests import small
 
 STRANGE = ["[/x]", "[bold]b[/]", "=1+1", "'=1", "+2", "-3", "@sum", "\tt"]
@@ -27,7 +27,7 @@ def strange(home: Path) -> Path:
 
 def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = small.run(strange(home), home)
-    cli.show(str(done.folder), None, 40, False)
+    reading_commands.show(str(done.folder), None, 40, False)
     shown = capsys.readouterr().out
     for name in STRANGE:
         assert name.strip() in shown
@@ -68,7 +68,7 @@ def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """What the command line tells about an error of the run of small-1."""
 
     def fails(**_: Any) -> Any:
-        with cli._state_noted("small-1"):
+        with release_commands._state_noted("small-1"):
             raise error
 
     monkeypatch.setattr(cli, "app", fails)

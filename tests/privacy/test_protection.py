@@ -229,4 +229,4 @@ def test_examples_of_the_docstrings() -> None:
     ],
 )
 def test_specs_say_how_persons_are_told_apart(path: str, person: dict[str, str], kind: str | None, tmp_path: Path) -> None:
-    assert load(small.write(tmp_path, records={"path": path, "person": person})).protection.type == kind
+    assert load(small.write(tmp_path, records={"path": path, "person": person})).guarantee.protection.type == kind

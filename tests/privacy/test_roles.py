@@ -81,16 +81,16 @@ def test_the_application_publishes_under_a_cap_of_the_owner(
         small.run(path, home)
     owner = Ledger(database.url("owner"))
     checked = small.load(path)
-    assert [owner.declare("small", checked.ledger.cap.cap, checked.protection) for _ in range(2)] == [True, False]
+    assert [owner.declare("small", checked.guarantee.cap, checked.guarantee.protection) for _ in range(2)] == [True, False]
     with pytest.raises(LedgerError, match="'small' was declared with the budget rho=0.25"):
-        owner.declare("small", Cap(rho=checked.ledger.cap.cap.rho * 2), checked.protection)
+        owner.declare("small", Cap(rho=checked.guarantee.cap.rho * 2), checked.guarantee.protection)
     assert small.run(path, home).charged
     assert not small.run(path, home).charged
     assert database.execute("application", "SELECT count(*) FROM dpdist_salts") == [(0,)]
     application = Ledger(database.url("application"))
     with pytest.raises(LedgerError, match="this login may not do that"):
-        application.set_cap("small", cap=Cap(rho=checked.ledger.cap.cap.rho * 2), why="more, more")
-    owner.set_cap("small", cap=Cap(rho=checked.ledger.cap.cap.rho * 2), why="agreed on")
+        application.set_cap("small", cap=Cap(rho=checked.guarantee.cap.rho * 2), why="more, more")
+    owner.set_cap("small", cap=Cap(rho=checked.guarantee.cap.rho * 2), why="agreed on")
     assert application.verify() == owner.verify()
     application.close()
     owner.close()
@@ -132,7 +132,7 @@ def test_a_committed_release_is_out_of_the_application_s_reach(
     """Policies hide it from updates and deletions: they touch no row."""
     path = small.write(tmp_path / "spec")
     owner = Ledger(database.url("owner"))
-    owner.declare("small", small.load(path).ledger.cap.cap, small.load(path).protection)
+    owner.declare("small", small.load(path).guarantee.cap, small.load(path).guarantee.protection)
     monkeypatch.setenv("DPDIST_LEDGER", database.url("application"))
     small.run(path, home)
     database.execute("application", "UPDATE dpdist_releases SET state = 'aborted'")

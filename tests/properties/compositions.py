@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -254,7 +255,7 @@ def _context() -> Context:
 def planned(choice: Choice) -> Plan:
     """The plan of chosen parts. Raises: DpdistError."""
     found = plan(_context(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
-    check_means(found.spec, found.grid)
+    check_means(found.job.workload, found.grid)
     return found
 
 
@@ -274,15 +275,15 @@ def released(choice: Choice, folder: Path) -> Release:
     if "rho" in content["budget"]:  # few records name a name: much of a budget finds them
         content["budget"]["rho"], content["ledger"]["cap"]["rho"] = 10, 10
     content["output"] = {"folder": str(folder / "published")}
-    spec = load(content, records=choice.get("sources") != "Arrow")
-    spec._folder = folder
+    job = load(content, records=choice.get("sources") != "Arrow")
+    job = replace(job, source=replace(job.source, folder=folder))
     records = _records(content)
     pyarrow.parquet.write_table(records, folder / "records.parquet")
     few = records.slice(0, 30)
     pyarrow.parquet.write_table(few.append_column("n", pa.array([3] * few.num_rows)), folder / "counts.parquet")
-    shape = tuple(attribute.values for attribute in spec.attributes.grouped.attributes)
+    shape = tuple(attribute.values for attribute in job.measured.domain.grouped.attributes)
     np.save(folder / "counts.npy", np.full(shape, 90 // math.prod(shape)))
-    return release(context, spec if spec.records.location.key() else spec.with_records(folder / "records.parquet"))
+    return release(context, job if job.source.records.location.key() else job.with_records(folder / "records.parquet"))
 
 
 def _records(content: Content) -> pa.Table:

@@ -9,7 +9,7 @@ import pytest
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.quantities.counts import Distances, PersonsByGroup
 from dpdist.quantities.sums import Shares
-from dpdist.spec import ReleaseSpec, checks, load
+from dpdist.spec import Job, checks, load
 from dpdist.stability import Distance
 from tests.properties import compositions
 from tests.properties.compositions import (
@@ -82,11 +82,11 @@ def test_amounts_that_nobody_asks_for_divide_no_records(choice: Choice) -> None:
 def test_a_pair_that_is_refused_without_need_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that somebody adds for two parts that compose: the page has no reason for it."""
 
-    def needless(spec: ReleaseSpec) -> None:
-        if spec.sums and spec.records.counts is not None:
+    def needless(job: Job) -> None:
+        if job.measured.sums and job.source.records.counts is not None:
             raise InvalidInput("'sums' go without 'counts'")
 
     true = checks._check_counts
-    monkeypatch.setattr(checks, "_check_counts", lambda spec: (true(spec), needless(spec)))
+    monkeypatch.setattr(checks, "_check_counts", lambda job: (true(job), needless(job)))
     monkeypatch.setattr(compositions, "refused", refused.__wrapped__)
     assert document() != DOCUMENT.read_text(encoding="utf-8")

@@ -108,9 +108,9 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
 
     def answered(**options: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same measurement, processed in another way."""
-        spec = done.spec.model_copy(update={"postprocess": PostprocessSpec.model_validate(options)})
-        spec.__dict__.pop("known", None)
-        return columns(answers_of(context, replace(done.plan, spec=spec), handed["measure"][0]))
+        outputs = replace(done.job.outputs, postprocess=PostprocessSpec.model_validate(options))
+        planned = replace(done.plan, job=replace(done.job, outputs=outputs))
+        return columns(answers_of(context, planned, handed["measure"][0]))
 
     whole, same, wider = answered(integer=True)
     np.testing.assert_array_equal(whole, np.rint(answer))

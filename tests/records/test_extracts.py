@@ -214,7 +214,7 @@ def test_a_table_is_read_at_one_snapshot_which_joins_the_binding(
     with pytest.raises(InvalidSpec):
         read(table(99), tmp_path / "other")
     one, two = (
-        load(small.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.digest
+        load(small.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.files.digest
         for snapshot in (first, second)
     )
     assert one != two
@@ -420,7 +420,7 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
         told: list[str] = []
         context = Context(home, Store(f"{s3}/extracts"), started, lambda stage, line: told.append(f"{stage}: {line}"))
         read = as_read(context, load(path), home / "records")
-        assert Path(read.records_path).is_file()
+        assert Path(read.source.path).is_file()
         command = [sys.executable, "-c", APART, cluster.scheduler_address, str(home.parent)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as apart:
             assert apart.stdout is not None

@@ -61,7 +61,7 @@ def test_a_format_of_one_file_is_released(home: Path, blanks: None) -> None:
     """The same counts as those of the same records in another format: exact, before noise."""
     path, records = written(home)
     first = small.run(path, home)
-    path.write_text(path.read_text().replace("records.parquet", records.name).replace(first.spec.release, "in-blanks"))
+    path.write_text(path.read_text().replace("records.parquet", records.name).replace(first.job.release, "in-blanks"))
     second = small.run(path, home)
     assert second.tally.read == first.tally.read == small.records().num_rows
     store = Store(home / "store")

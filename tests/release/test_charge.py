@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger, opened
+from dpdist.privacy.ledger import opened
 from dpdist.release import refusals
-from dpdist.release.charge import as_charged, charge_of
+from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.context import Context, silent
-from dpdist.release.count import count
+from dpdist.release.count import count, files_of
 from dpdist.release.plan import alternatives_of, plan
-from dpdist.release.streams import as_begun
+from dpdist.release.streams import course_of
 from dpdist.spec import load
 from tests import small
 
@@ -38,35 +36,14 @@ def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> No
     planned = plan(context, load(small.write(home.parent / "data", workload=[{"cdf": {"of": "age"}}])))
     others = {other.strategy.name: other for other in alternatives_of(planned)}
     name, other = others.popitem()
-    assert as_charged(context, planned) is planned
-    counts, _ = count(context, other.spec, other.layout)
+    assert course_of(planned).as_charged(context) is planned
+    counts, _ = count(context, other.job.source, other.job.measured, other.layout)
     with opened(home) as ledger:
-        ledger.reserve(charge_of(ledger, other, keys.load(home), counts))
-    kept = as_charged(context, planned)
+        bound = BoundRecords(keys.load(home), files_of(context, other.job.source), counts.content_digest)
+        ledger.reserve(charge_of(ledger, other, bound))
+    kept = course_of(planned).as_charged(context)
     assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
-    assert as_charged(context, other) is other
-
-
-def test_a_stream_that_an_older_version_began_goes_on_with_its_first_loss(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rows do not say what a release reveals on its own, and only the first of them was paid."""
-    for number, through in enumerate((3, 6), 1):
-        part: dict[str, Any] = {"release": f"part-{number}", "stream": {"name": "ages", "through": through}}
-        small.run(small.write(home.parent / "data", **SERIES, **part), home)
-    context, original = context_of(home), Ledger.stream
-    with opened(home) as ledger:
-        first, second = ledger.stream("small", "ages")
-    assert first.loss != second.loss
-
-    def older(*arguments: Any) -> Any:
-        return tuple(replace(receipt, own=None) for receipt in original(*arguments))
-
-    planned = plan(
-        context, load(small.write(home.parent / "data", **SERIES, release="part-3", stream={"name": "ages", "through": 9}))
-    )
-    monkeypatch.setattr(Ledger, "stream", older)
-    assert as_begun(context, planned).loss == first.loss
+    assert course_of(other).as_charged(context) is other
 
 
 def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

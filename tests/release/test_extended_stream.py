@@ -136,7 +136,7 @@ def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) ->
         assert made.strategy.workload_cost == pytest.approx(
             (np.linalg.norm(_reading(made)) * made.strategy.l2_sensitivity) ** 2 * 2, rel=1e-6
         )
-        worst = made.strategy.worst(made.spec.queries)
+        worst = made.strategy.worst(made.job.workload.queries)
         assert worst == pytest.approx(np.linalg.norm(_reading(made)[-1]) * made.strategy.l2_sensitivity, rel=1e-6)
 
 
@@ -191,7 +191,7 @@ def test_nothing_is_drawn_without_the_charge(home: Path) -> None:
         assert ledger.budgets()[0].spent.rho == RHO
     run(spec(home, 1, 7, 7, **small_cap), home)  # the stream itself goes on to its end
     with opened(home) as ledger:
-        ledger.set_cap("small", cap=dataclasses.replace(load(spec(home, 2, 11, 11)).ledger.cap.cap), why="a longer series")
+        ledger.set_cap("small", cap=dataclasses.replace(load(spec(home, 2, 11, 11)).guarantee.cap), why="a longer series")
     path = spec(home, 2, 11, 11, (7,))
     small.reserved(path, home)
     with opened(home) as ledger:
@@ -275,9 +275,9 @@ def test_dates_are_extended_by_their_end_or_their_steps(tmp_path: Path) -> None:
         content["domain"]["day"] = {"dates": dates}
         content["stream"] = {"name": "s", "through": "2026-01-12", "extended_from": [former]}
         path.write_text(yaml.safe_dump(content))
-        earlier = load(path).formerly
+        earlier = load(path).guarantee.course.former
         assert earlier is not None
-        assert earlier.queries.shape[1] == 20
+        assert earlier.workload.queries.shape[1] == 20
         dates_then = {**dates, **({"to": former} if "to" in dates else {"steps": former})}
         content["domain"]["day"] = {"dates": dates_then}
         content["stream"] = {"name": "s", "through": "2026-01-01"}

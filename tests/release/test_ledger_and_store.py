@@ -161,7 +161,7 @@ def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:
 def test_nothing_that_outlives_a_release_is_a_plain_digest_of_its_records(home: Path) -> None:
     path = small.write(home.parent / "data")
     small.run(path, home)
-    source, counted = load(path).source, small.counts_digest(home)
+    source, counted = load(path).source.files, small.counts_digest(home)
     with opened(home) as ledger:
         text = json.dumps(ledger.entries())
     plain = [counted, source.digest, *(digest for _, digest in source.files)]

@@ -75,7 +75,7 @@ def test_tables_at_every_level_agree(tmp_path: Path) -> None:
 
 def test_levels_of_numbers_are_wider_bins(tmp_path: Path) -> None:
     spec = load(small.write(tmp_path, domain={"district": DISTRICT, "age": AGE}, workload=ASKED))
-    (block,) = [block for block in spec.queries.blocks if block.name == "age group"]
+    (block,) = [block for block in spec.workload.queries.blocks if block.name == "age group"]
     assert list(block.labels[0]) == ["0 to <18", "18 to <65", "65 to <100"]
     assert block.factors[0].dense().tolist() == [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
     assert column_codes(block.factors[0]).tolist().count(column_codes(block.factors[0])[1]) == 2
@@ -86,8 +86,8 @@ def test_a_file_of_levels_is_the_same_as_lists(tmp_path: Path) -> None:
     lines = ["code,country,land", *(f"{code},{country},{land}" for code, (land, country) in NUTS.items())]
     (tmp_path / "nuts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     filed = load(small.write(tmp_path, domain={"district": {**DISTRICT, "levels": "nuts.csv"}, "age": AGE}, workload=ASKED))
-    assert filed.attributes == inline.attributes
-    assert filed.queries.fingerprint == inline.queries.fingerprint
+    assert filed.measured.domain == inline.measured.domain
+    assert filed.workload.queries.fingerprint == inline.workload.queries.fingerprint
 
 
 def levels(**given: Any) -> dict[str, Any]:

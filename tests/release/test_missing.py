@@ -114,7 +114,7 @@ def test_the_others_refuse_in_words(mechanism: str, tmp_path: Path) -> None:
 )
 def test_no_bin_is_kept_where_every_query_would_leave_it_out(workload: Any, sizes: tuple[int, ...], tmp_path: Path) -> None:
     """Filters stay filters, and tables of all attributes stay tables: closed forms answer them."""
-    assert load(small.write(tmp_path, domain=DROPPED, workload=workload)).attributes.shape == sizes
+    assert load(small.write(tmp_path, domain=DROPPED, workload=workload)).measured.domain.shape == sizes
 
 
 def test_a_stream_leaves_records_without_a_time_out(tmp_path: Path) -> None:

@@ -70,19 +70,19 @@ def written(folder: Path, table: pa.Table | None = None, **changes: Any) -> Path
 
 def names_of(path: Path, home: Path) -> tuple[str, ...]:
     """The names that a run of the release publishes."""
-    return small.run(path, home).spec.attributes.attribute("town").categories
+    return small.run(path, home).job.measured.domain.attribute("town").categories
 
 
 def selected_names(path: Path, home: Path) -> tuple[str, ...]:
     """The names that the stage alone selects, or has selected."""
     context = Context(home, Store(home / "store"), engine.inline(), silent)
-    return selected(context, load(path)).attributes.attribute("town").categories
+    return selected(context, load(path)).measured.domain.attribute("town").categories
 
 
 def test_names_are_selected_kept_and_charged(home: Path) -> None:
     path = written(home.parent / "data")
     done = small.run(path, home)
-    chosen = done.spec.attributes.attribute("town").categories
+    chosen = done.job.measured.attributes["town"].categories
     assert chosen is not None
     assert 10 < len(chosen) < NAMES
     assert list(chosen) == sorted(chosen, key=str.encode)
@@ -94,7 +94,7 @@ def test_names_are_selected_kept_and_charged(home: Path) -> None:
     with opened(home) as ledger:
         charges = ledger.charges("small", "total")
         assert list(charges) == ["small-1~categories", "small-1"]
-        assert sum(loss.rho for loss in charges.values()) == done.spec.declared.budget.rho
+        assert sum(loss.rho for loss in charges.values()) == done.job.declared.guarantee.budget.rho
         assert [float(loss.failure) for loss in charges.values()] == [1e-6, 0.0]
         assert ledger.verify().releases == 2
         assert differences(Store(home / "store"), ledger) == []
@@ -126,7 +126,7 @@ def test_the_certificate_covers_the_selection(home: Path) -> None:
     assert privacy["delta"] == pytest.approx(1e-6 + 1e-9)
     assert privacy["epsilon"] == pytest.approx(done.plan.loss.epsilon(1e-9) * 1.12, rel=0.05)  # rho is 1.25 times as large
     assert (selection["attribute"], selection["most"], selection["share"], selection["delta"]) == ("town", 70, 0.2, 1e-6)
-    assert selection["names"] == len(done.spec.attributes.attribute("town").categories)
+    assert selection["names"] == len(done.job.measured.domain.attribute("town").categories)
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert "selected from the records" in page
     assert "Gaussian thresholding selected them" in (Path(done.folder) / "deployment.yaml").read_text()
@@ -412,13 +412,13 @@ def payments() -> pa.Table:
 def test_sums_and_means_by_private_categories(home: Path) -> None:
     """The names are those of the release without sums; what is added up by them is what the records of each name hold, after the bounds."""
     done = small.run(written(home.parent / "data", payments(), **PAID), home)
-    chosen = done.spec.attributes.attribute("town").categories
+    chosen = done.job.measured.domain.attribute("town").categories
     assert 10 < len(chosen) < NAMES
-    source = done.spec.source
+    source = done.job.source.files
     of = frozenset({"elsewhere"})
     plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
     without = load(written(home.parent / "plain", payments(), **plain))
-    counted = [candidates_of(source, each.attributes, "town", of, 100) for each in (done.spec.declared, without)]
+    counted = [candidates_of(source, each.measured.domain, "town", of, 100) for each in (done.job.declared, without)]
     assert counted[0].digest == counted[1].digest
     rows = payments().to_pylist()
     by_person: dict[int, list[dict[str, Any]]] = {}
@@ -438,7 +438,7 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     assert (Path(done.folder) / "means.csv").read_text().count("\n") == len(true) + 1
     with opened(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories", "small-1"]
-    again = small.run(done.spec.declared.folder / "release.yaml", home)
+    again = small.run(done.job.declared.source.folder / "release.yaml", home)
     assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
 
 
@@ -484,7 +484,7 @@ def test_plans_stand_for_as_many_names_as_there_can_be(home: Path) -> None:
     assert planned.certificate()["selection"]["names"] is None
     assert refused_by(context, planned) == []
     with pytest.raises(InvalidInput, match="not selected yet"):
-        count(context, planned.spec, planned.layout)
+        count(context, planned.job.source, planned.job.measured, planned.layout)
 
 
 def test_a_threshold_that_is_too_low_is_seen_in_what_is_published(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def test_am_on_the_engine(home: Path) -> None:
     path = small.write(home.parent / "data", mechanism="eigen", eigen={"group_size": 4}, workload=workload)
     spec = load(path)
     done = run(path, home)
-    expected = eigen_design(spec.queries.gram(), group_size=4)
+    expected = eigen_design(spec.workload.queries.gram(), group_size=4)
     assert done.plan.strategy.workload_cost == pytest.approx(expected.workload_cost, rel=1e-9)
     assert done.plan.strategy.gap > 0
     whole = load(small.write(home.parent / "data", mechanism="eigen", workload=workload))

@@ -24,7 +24,7 @@ from dpdist.privacy.ledger import opened
 from dpdist.release import refusals, story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from flows import cli
+from flows import release_commands
 from tests import small
 from tests.small import run
 
@@ -83,7 +83,7 @@ def test_refused_before_anything_is_counted(
     with pytest.raises(error, match=text):
         run(path, home)
     with pytest.raises(typer.Exit) as ended:
-        cli.plan(path, None, "inline", True)
+        release_commands.plan(path, None, "inline", True)
     assert ended.value.exit_code == 1
     (reason,) = json.loads(capsys.readouterr().out)["refusals"]
     assert reason
@@ -204,9 +204,9 @@ def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
     unit = next(iter(budget)) if "delta" not in budget else "epsilon"
     cap = {unit: "1", **({"delta": "1e-6"} if "delta" in budget else {})}
     path = small.write(home.parent / "data", budget=budget, mechanism="identity", ledger={"dataset": "small", "cap": cap})
-    cli.plan(path, None, "inline")
+    release_commands.plan(path, None, "inline")
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
-    cli.plan(path, None, "inline", True)
+    release_commands.plan(path, None, "inline", True)
     warnings = json.loads(capsys.readouterr().out)["warnings"]
     assert printed == [f"warning: {warning}" for warning in warnings]
     told: list[tuple[str, str, bool]] = []

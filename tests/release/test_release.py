@@ -38,10 +38,10 @@ from tests.small import run
 
 def truth_of(path: Path) -> np.ndarray:
     spec = load(path)
-    counts = np.zeros(spec.attributes.shape, dtype=np.int64)
-    for row in pyarrow.parquet.read_table(spec.records_path).to_pylist():
+    counts = np.zeros(spec.measured.domain.shape, dtype=np.int64)
+    for row in pyarrow.parquet.read_table(spec.source.path).to_pylist():
         counts[row["age"], "fm".index(row["sex"]), "abc".index(row["work"])] += 1
-    return np.asarray(spec.queries.unweighted.matvec(counts.ravel()))
+    return np.asarray(spec.workload.queries.unweighted.matvec(counts.ravel()))
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "identity", "gaussian"])
@@ -172,7 +172,7 @@ def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
     done = run(path, home)
     table = report.load(done.folder)[0]
     distances = np.abs(np.bincount(small.records()["age"].to_numpy(), minlength=12) - 250)
-    truth = load(path).queries.unweighted.matvec(distances)
+    truth = load(path).workload.queries.unweighted.matvec(distances)
     assert_release_fits(done, table, truth)
     assert table["group"][0].as_py() == "exponential decay 0.7, of |count - 250|"
 
@@ -262,9 +262,9 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
         seen[row["person"]] = seen.get(row["person"], 0) + 1
         if seen[row["person"]] <= 2:
             counts[row["age"], "fm".index(row["sex"]), "abc".index(row["work"])] += 1
-    truth = load(path).queries.unweighted.matvec(counts.ravel())
+    truth = load(path).workload.queries.unweighted.matvec(counts.ravel())
     assert_release_fits(done, table, truth)
-    predicted, weights = certificate["mechanism"]["rmse"], load(path).queries.weights
+    predicted, weights = certificate["mechanism"]["rmse"], load(path).workload.queries.weights
     assert np.sqrt(np.mean((weights * table["standard_error"].to_numpy()) ** 2)) == pytest.approx(predicted, rel=1e-3)
     layout = done.plan.layout
     assert layout.size == (24 if mechanism == "kronecker" else 12 * 2 + 12 * 3 + 2 * 3)
@@ -279,7 +279,7 @@ def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
     queries = [{"ranges": {"of": ["age"], "by": ["sex"]}, "relative": True}, {"marginals": {"ways": [1]}, "weight": 2}]
     path = small.write(home.parent / "data", mechanism=mechanism, workload=queries)
     table, certificate = report.load(run(path, home).folder)
-    errors, weights = table["standard_error"].to_numpy(), load(path).queries.weights
+    errors, weights = table["standard_error"].to_numpy(), load(path).workload.queries.weights
     predicted = certificate["mechanism"]["rmse"]
     assert np.sqrt(np.mean((weights * errors) ** 2)) == pytest.approx(predicted, rel=1e-3)
     assert len({float(w) for w in weights}) == 13  # 12 lengths of a range, 2 for the marginals
@@ -429,9 +429,9 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
         grid, noise = release.plan.grid, release.plan.noise
         store = Store(home / "store")
         rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)
-        values.append(store.read(store.open(f"measurements/{release.spec.release}")) / noise.deviation)
+        values.append(store.read(store.open(f"measurements/{release.job.release}")) / noise.deviation)
     stacked = np.concatenate(rows)
-    queries = alone.spec.queries.unweighted.dense()
+    queries = alone.job.workload.queries.unweighted.dense()
     np.testing.assert_allclose(found, queries @ np.linalg.pinv(stacked) @ np.concatenate(values), atol=0.01)
     covariance = queries @ np.linalg.pinv(stacked.T @ stacked) @ queries.T
     np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-3)
@@ -521,7 +521,7 @@ def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
     assert certificate["cells"] == 641263392000000000
     assert certificate["mechanism"]["certified_gap"] < 1e-9
     truth = []
-    for block in done.spec.queries.blocks:
+    for block in done.job.workload.queries.blocks:
         names = [f"a{axis}" for axis in block.axes]
         flat = columns[names[0]] * block.factors[1].shape[0] + columns[names[1]]
         truth.append(np.bincount(flat, minlength=block.queries))
@@ -768,7 +768,7 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
                 where,
                 silent,
             )
-            np.testing.assert_array_equal(planning.gram(context, spec.queries), spec.queries.gram())
+            np.testing.assert_array_equal(planning.gram(context, spec.workload.queries), spec.workload.queries.gram())
     done = run(path, home)
     table, _ = report.load(done.folder)
     assert_release_fits(done, table, truth_of(path))
@@ -786,13 +786,13 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
 
     context = Context(home, Store(home / "store"), engine.inline(), tell)
     with pytest.raises(KeyboardInterrupt):
-        planning.strategy_of(context, spec, "coa", "l2")
+        planning.strategy_of(context, spec.workload, spec.guarantee.course, "coa", "l2")
     starts: list[Any] = []
     original = coa_mechanism.coa
     monkeypatch.setattr(coa_mechanism, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
     quiet = Context(home, Store(home / "store"), engine.inline(), silent)
-    assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
+    assert planning.strategy_of(quiet, spec.workload, spec.guarantee.course, "coa", "l2").gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))
     monkeypatch.setattr(coa_mechanism, "coa", None)
-    assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
+    assert planning.strategy_of(quiet, spec.workload, spec.guarantee.course, "coa", "l2").gap < 1e-6

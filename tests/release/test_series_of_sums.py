@@ -59,7 +59,7 @@ def test_answers_without_noise_are_the_filtered_sums(name: str, home: Path) -> N
     records = table()
     asked = PAST if name == "square-root" else ASKED
     context, planned = planned_in(home.parent, records, **changes(workload=asked, mechanism=name))
-    counts, _ = count(context, planned.spec, planned.layout)
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     sums = np.cumsum(truth(records), axis=0)
@@ -79,7 +79,7 @@ def test_intervals_cover(draws: int, home: Path) -> None:
     z = context.store.put(context.store.scratch(), np.zeros(planned.grid.rows, dtype=np.int64))
     found = answer(context, planned, z)
     half, error = (column.read(0, 32) for column in (found.half_width, found.error))
-    noise = noises_of(planned, draws) * planned.spec.attributes.shares_per_record / planned.spec.attributes.scale
+    noise = noises_of(planned, draws) * planned.job.measured.domain.shares_per_record / planned.job.measured.domain.scale
     inside = (np.abs(noise) <= half).mean(axis=0)
     assert 0.94 <= inside.mean() <= 0.965
     assert (np.abs(inside - 0.95) <= 5 * np.sqrt(0.95 * 0.05 / draws)).all()
@@ -121,7 +121,7 @@ def test_series_and_tables_of_sums_are_measured_together(home: Path) -> None:
     records = table()
     asked = [*ASKED, {**BY_BRANCH, "sum": "amount"}]
     context, planned = planned_in(home.parent, records, **changes(workload=asked))
-    counts, _ = count(context, planned.spec, planned.layout)
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     np.testing.assert_allclose(found.answer.read(32, 34), truth(records).sum(axis=0), rtol=1e-6)
@@ -171,6 +171,6 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
 def test_bad_input_is_refused_in_one_line(change: dict[str, Any], message: str | None, tmp_path: Path) -> None:
     path = small.write(tmp_path, table=table(20), **changes(**change))
     if message is None:  # the most steps
-        assert load(path).attributes.shares_per_record == 1_000_000
+        assert load(path).measured.domain.shares_per_record == 1_000_000
         return
     small.refused_in_one_line(path, message)

@@ -50,7 +50,9 @@ def truth(path: Path, steps: int) -> np.ndarray:
     counts = np.zeros((12, 2))
     for row in small.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
-    return np.asarray(load(path).queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3)))
+    return np.asarray(
+        load(path).guarantee.course.queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3))
+    )
 
 
 def test_a_stream_goes_on_without_paying_again(home: Path) -> None:

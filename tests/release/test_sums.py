@@ -122,7 +122,7 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
     records = table()
     separable = name in ("residual", "p-identity-products")
     context, planned = planned_in(home.parent, records, **chosen(name), workload=ASKED if separable else [*ASKED, OR])
-    counts, _ = count(context, planned.spec, planned.layout)
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     values = found.answer.read(0, found.answer.size)
@@ -143,8 +143,8 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
     if not separable:
         either = truth(records, lambda row: row["branch"] == "a" or row["age"] >= 2)
         assert values[39:41] == pytest.approx([either[1], float(either[0])], rel=1e-9)
-    space = planned.grid.space(Held(z), planned.spec.attributes.shape, MOST_BYTES)
-    ratios = statistics(planned.spec, Measurement(space, planned.spec.attributes, planned.noise))["means"]
+    space = planned.grid.space(Held(z), planned.job.measured.domain.shape, MOST_BYTES)
+    ratios = statistics(planned.job.workload, Measurement(space, planned.job.measured.domain, planned.noise))["means"]
     expected = [float(s / n) for s, n in by.values()]
     assert ratios["mean"].to_pylist()[:2] == pytest.approx(expected, abs=2e-3)
 
@@ -179,7 +179,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     """
     records = table()
     context, planned = planned_in(home.parent, records, **chosen(name), workload=[{**ASKED[2]}])
-    counts, _ = count(context, planned.spec, planned.layout)
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     exact, half = (column.read(0, 4) for column in (found.answer, found.half_width))
@@ -187,7 +187,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     inside = (np.abs(noise) <= half).mean(axis=0)
     assert (inside >= 0.94).all()
     assert (inside <= 0.965).all()
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     published = Published({}, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise))
     covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())
@@ -210,7 +210,7 @@ def noises_of(planned: Any, draws: int) -> np.ndarray:
     read = [reader.answers(Held(each), planned.noise, Wanted("answers", False), Remembering()) for each in probes]
     weights = np.array([held(each.answer) for each in read]) / 2**20
     drawn = planned.noise.draw(b"4" * 32, count=draws * rows).reshape(draws, rows)
-    return np.asarray(drawn @ weights / planned.spec.attributes.shares_per_record)
+    return np.asarray(drawn @ weights / planned.job.measured.domain.shares_per_record)
 
 
 def pairs_of(planned: Any) -> list[tuple[Any, Any]]:
@@ -281,7 +281,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
     records = table()
     folder = home.parent
     context, planned = planned_in(folder, records)
-    whole = context.store.read(count(context, planned.spec, planned.layout)[0])
+    whole = context.store.read(count(context, planned.job.source, planned.job.measured, planned.layout)[0])
     assert whole.sum() == 400 * 10_000
     places = {name: folder / name for name in ("groups.parquet", "rows.csv", "parts")}
     pyarrow.parquet.write_table(records, places["groups.parquet"], row_group_size=7)
@@ -292,11 +292,11 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
     exact = records.set_column(2, "amount", records["amount"].cast(pa.decimal128(9, 2)))
     pyarrow.parquet.write_table(exact, folder / "decimals.parquet")
     for place in (*places.values(), folder / "decimals.parquet"):
-        found, _ = count(context, planned.spec.with_records(place), planned.layout)
+        found, _ = count(context, planned.job.with_records(place).source, planned.job.measured, planned.layout)
         np.testing.assert_array_equal(context.store.read(found), whole)
     little = engine.Engine(workers=2, memory_bytes=10**6, threads=1, connect=None, local=True)  # too little for all counts
     pairs = Context(folder / "home", Store(folder / "pairs", Sizes(shard_bytes=8 * 4, pending_pairs=5)), little, silent)
-    found, _ = count(pairs, planned.spec, planned.layout)
+    found, _ = count(pairs, planned.job.source, planned.job.measured, planned.layout)
     np.testing.assert_array_equal(pairs.store.read(found), whole)
 
 
@@ -364,8 +364,8 @@ def test_two_columns_of_amounts_are_divided_together(home: Path) -> None:
     asked = [{"marginals": {"of": [["branch"]]}, "sum": name} for name in ("amount", "tip")]
     sums = {"amount": {"from": 0, "to": 100, "step": 0.5}, "tip": {"from": 0, "to": 10}}
     context, planned = planned_in(home.parent, records, sums=sums, workload=asked)
-    assert planned.spec.attributes.shares_per_record == 2000
-    counts, _ = count(context, planned.spec, planned.layout)
+    assert planned.job.measured.domain.shares_per_record == 2000
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     tips = {b: sum(min(r["tip"], 10) for r in records.to_pylist() if r["branch"] == b) for b in "ab"}
@@ -388,9 +388,9 @@ def test_a_range_of_one_step_is_a_column_of_amounts_like_any_other(home: Path) -
     records = table().append_column("member", pa.array(np.arange(400) % 3 == 0).cast(pa.int8()))
     asked = [{"marginals": {"ways": [1]}}, {"marginals": {"of": [["branch"]]}, "mean": "member"}]
     _, planned = planned_in(home.parent, records, sums={"member": {"from": 0, "to": 1}}, workload=asked)
-    assert planned.spec.attributes.shares_per_record == 1
+    assert planned.job.measured.domain.shares_per_record == 1
     assert [block.name for block in planned.workload.blocks][:2] == ["branch", "age"]
-    assert Measurement(planned.grid.space, planned.spec.attributes, planned.noise).format == 2
+    assert Measurement(planned.grid.space, planned.job.measured.domain, planned.noise).format == 2
 
 
 def test_a_domain_needs_attributes_beside_amounts() -> None:

@@ -100,7 +100,7 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     """Of 2,000 simulated releases, as in ``test_sums``: one seed in 40 errs by chance; Laplace's Fieller intervals cover more."""
     records = table()
     context, planned = planned_in(home.parent, records, workload=ASKED[1:], **(LAPLACE if kind == "laplace" else {}))
-    counts, _ = count(context, planned.spec, planned.layout)
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     exact, half = (column.read(0, 7) for column in (found.answer, found.half_width))
@@ -111,7 +111,7 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     inside = (np.abs(noise) <= half).mean(axis=0)
     assert (inside >= 0.94).all()
     assert (inside <= 0.965).all()
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     published = Published({}, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise))
     ends = np.array(domain.attributes[-1].amounts.ends)
     asked = [Linear(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]
@@ -238,5 +238,5 @@ def test_another_bound_is_another_release(home: Path) -> None:
     for most in (TO, MOST, None):
         sums = {"amount": {**changes()["sums"]["amount"], "most_per_person": most}}
         spec = load(small.write(home.parent / "data", table=table(9), **changes(sums=sums)))
-        found.append((spec.digest, _count_digest(spec.source, spec.attributes, ())))
+        found.append((spec.digest, _count_digest(spec.source.files, spec.measured.domain, ())))
     assert all(len(set(each)) == 3 for each in zip(*found, strict=True))

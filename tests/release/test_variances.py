@@ -119,9 +119,9 @@ def test_too_many_steps_for_squares_are_refused_in_one_line() -> None:
 
 def exact(planned: Any, context: Any) -> Measurement:
     """The measurement of a plan without noise."""
-    counts, _ = count(context, planned.spec, planned.layout)
+    counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     return Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise)
 
 
@@ -131,7 +131,7 @@ def test_statistics_without_noise_are_those_of_the_records(name: str, home: Path
     records = table()
     context, planned = planned_in(home.parent, records, **changes(**chosen(name)))
     found = exact(planned, context)
-    rows = statistics(planned.spec, found)["variances"]
+    rows = statistics(planned.job.workload, found)["variances"]
     branches = {each: truth(records, lambda row, each=each: row["branch"] == each) for each in "ab"}
     for row in rows.to_pylist():
         if row["branch"]:

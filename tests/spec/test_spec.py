@@ -19,18 +19,18 @@ EXAMPLE = ROOT / "examples" / "census" / "release.yaml"
 
 def test_the_example() -> None:
     spec = load(EXAMPLE)
-    assert spec.attributes.shape == (91, 15, 2, 2)
-    assert spec.queries.shape == (2085, 5460)
-    assert spec.budget.loss.rho == rho_for(1, 1e-9)
-    assert Path(spec.records_path).is_file()
+    assert spec.measured.domain.shape == (91, 15, 2, 2)
+    assert spec.workload.queries.shape == (2085, 5460)
+    assert spec.guarantee.budget.loss.rho == rho_for(1, 1e-9)
+    assert Path(spec.source.path).is_file()
 
 
 def test_numbers_are_exact(tmp_path: Path) -> None:
     spec = load(small.write(tmp_path, budget={"rho": 0.1}))
-    assert spec.budget.loss.rho == Fraction(1, 10)
+    assert spec.guarantee.budget.loss.rho == Fraction(1, 10)
     text = (tmp_path / "release.yaml").read_text().replace("rho: 0.1", "rho: 1e-3")
     (tmp_path / "release.yaml").write_text(text)
-    assert load(tmp_path / "release.yaml").budget.loss.rho == Fraction(1, 1000)
+    assert load(tmp_path / "release.yaml").guarantee.budget.loss.rho == Fraction(1, 1000)
 
 
 def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None:
@@ -174,20 +174,25 @@ def test_budgets_and_mechanisms_that_do_not_fit(changes: dict[str, object], mess
 
 def test_budgets() -> None:
     pure = load(small.spec(budget={"epsilon": 0.3}, ledger=PURE_CAP))
-    assert pure.budget.loss == Loss.laplace(Fraction(3, 10))
+    assert pure.guarantee.budget.loss == Loss.laplace(Fraction(3, 10))
     ledger = {"dataset": "small", "cap": {"epsilon": 4, "delta": 1e-6}}
     amounts = {
-        name: load(small.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)).budget.loss.rho
+        name: load(
+            small.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)
+        ).guarantee.budget.loss.rho
         for name in ("analytic", "zcdp", "classic")
     }
     assert amounts["classic"] < amounts["zcdp"] < amounts["analytic"]
     assert float(amounts["classic"]) == pytest.approx(0.5 / 5.387**2, rel=1e-3)
-    assert load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).budget.loss.rho == amounts["analytic"]
+    assert (
+        load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).guarantee.budget.loss.rho
+        == amounts["analytic"]
+    )
 
 
 def test_range_marginals_in_a_spec() -> None:
     spec = load(small.spec(workload=[{"marginals": {"ways": [2], "ranges": True}}]))
-    assert [block.queries for block in spec.queries.blocks] == [78 * 2, 78 * 3, 6]
+    assert [block.queries for block in spec.workload.queries.blocks] == [78 * 2, 78 * 3, 6]
 
 
 def test_missing_keys_are_named() -> None:
@@ -199,7 +204,7 @@ def test_missing_keys_are_named() -> None:
 
 def test_listed_ranges_fall_on_bins() -> None:
     entry = {"ranges": {"of": ["age"], "list": [[2, 5]]}}
-    row = load(small.spec(workload=[entry])).queries.rows(slice(0, 1)).reshape(12, 2, 3)
+    row = load(small.spec(workload=[entry])).workload.queries.rows(slice(0, 1)).reshape(12, 2, 3)
     assert row[:, 0, 0].tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
     with pytest.raises(InvalidSpec, match="does not fall on its bins"):
         load(small.spec(workload=[{"ranges": {"of": ["age"], "list": [[2, 50]]}}]))
@@ -208,7 +213,7 @@ def test_listed_ranges_fall_on_bins() -> None:
 def test_listed_boxes(tmp_path: Path) -> None:
     domain = {"age": {"from": 0, "to": 11}, "hours": {"edges": [0, 10, 20, 40]}}
     entry = {"ranges": {"of": ["age", "hours"], "list": [[[2, 5], [10, 40]]]}}
-    row = load(small.spec(domain=domain, workload=[entry])).queries.rows(slice(0, 1)).reshape(12, 3)
+    row = load(small.spec(domain=domain, workload=[entry])).workload.queries.rows(slice(0, 1)).reshape(12, 3)
     assert row.sum() == 8
     assert row[2:6, 1:].all()
     for listed, message in (([[2, 5]], "needs 2 pairs"), ([[[2, 5], [10, 39]]], "does not fall on its bins")):
@@ -242,7 +247,7 @@ def test_every_kind_of_filter(tmp_path: Path) -> None:
         {"file": "taps.npy"},
     ]
     path = small.write(tmp_path, workload=[{"filters": {"of": "age", "by": ["sex"], "apply": kinds}}])
-    workload = load(path).queries
+    workload = load(path).workload.queries
     assert [block.name.removesuffix(" by sex") for block in workload.blocks] == [
         "running sum",
         "sum of 3 steps",
@@ -263,4 +268,4 @@ def test_every_kind_of_filter(tmp_path: Path) -> None:
 
 def test_the_series_example_is_right() -> None:
     spec = load(ROOT / "examples" / "series" / "release.yaml")
-    assert spec.queries.shape == (4 * 8760, 8760)
+    assert spec.workload.queries.shape == (4 * 8760, 8760)

@@ -79,10 +79,10 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
         keys.initialise(place)
         context = Context(place, Store(place / "store"), inline(), silent)
         planned = plan(context, spec)
-        counts, _ = count(context, spec, planned.layout)
+        counts, _ = count(context, spec.source, spec.measured, planned.layout)
         exact = measured(context.store, context.engine, planned.grid, counts, planned.layout)
         noise = replace(planned.noise, scale=int(planned.noise.scale * part))
-        source = spec.source.digest
+        source = spec.source.files.digest
         rows = [exact + noise.draw(key_of(spec, source, side, i), count=exact.size) for i in range(samples)]
         out.append(np.array(rows))
     return out[0], out[1], planned.loss
@@ -141,9 +141,11 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     assert isinstance(planned.grid, AdaptiveGrid)
     out = []
     for side, x in enumerate((np.array([2, 1, 2, 0]), np.array([1, 1, 2, 0]))):
-        rows, source = [], spec.source.digest
+        rows, source = [], spec.source.files.digest
         for i in range(6000):
-            values = measured_by_dawa(x, spec.queries, planned.grid, spec.budget.loss, key_of(spec, source, side, i))
+            values = measured_by_dawa(
+                x, spec.workload.queries, planned.grid, spec.guarantee.budget.loss, key_of(spec, source, side, i)
+            )
             buckets, rows_of_tree = int(values[0]), int(values[int(values[0]) + 1])
             rows.append([buckets, float(values[-rows_of_tree:].sum()) / 2.0**30])
         out.append(np.array(rows))

@@ -58,7 +58,7 @@ def decoded(folder: Path, records: dict[str, Any]) -> list[Decoded] | None:
     context = Context(folder / "home", Store(folder / "home" / "store"), inline(), silent)
     try:
         read = as_read(context, load(path), folder / "home" / "records")
-        source, domain = read.source, read.attributes
+        source, domain = read.source.files, read.measured.domain
         for partition in partitions_of(source):
             for table in tables_of(source, domain, partition):
                 cells, _ = cells_of(table, source, domain, partition.called)

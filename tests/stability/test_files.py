@@ -106,7 +106,7 @@ class Pipeline:
             )
             found, _ = counting.count(
                 source,
-                spec.attributes,
+                spec.measured.domain,
                 self.store,
                 self.engine,
                 root=keys.Secret(bytes(range(32))),
@@ -121,7 +121,9 @@ class Pipeline:
         key = (plan.grid.digest, counts.digest)
         if key not in self.measured:
             context = Context(self.folder, self.store, self.engine, silent)
-            near = counts if plan.spec.around is None else count._distances(context, counts, plan.spec.around)
+            near = (
+                counts if plan.job.measured.around is None else count._distances(context, counts, plan.job.measured.around)
+            )
             values = measured(self.store, self.engine, plan.grid, near, plan.layout)
             self.measured[key] = [int(v) for v in values]
         return self.measured[key]
@@ -133,7 +135,7 @@ def farthest(
     """The largest distance of counts (L1), and of what is measured (squared; of Laplace noise the squared L1), over all neighbours."""
     counts, integers = [], []
     for data in (BASE, *changed(BASE, protection, thorough=thorough)):
-        stored = pipeline.counts(data, form, protection, plan.spec, plan.layout)
+        stored = pipeline.counts(data, form, protection, plan.job, plan.layout)
         counts.append(pipeline.store.read(stored).astype(np.int64))
         integers.append(pipeline.integers(stored, plan))
     tables = max(1, len(plan.layout.tables))
@@ -226,7 +228,7 @@ def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path:
     plan = planned(tmp_path, "identity", person, "clip")
     assert plan is not None
     whole, less = (
-        pipeline.store.read(pipeline.counts(data, "parquet, clip", person, plan.spec, plan.layout)).astype(int)
+        pipeline.store.read(pipeline.counts(data, "parquet, clip", person, plan.job, plan.layout)).astype(int)
         for data in ((("u", 0, "x"), ("u", 2, "y")), (("u", 2, "y"),))
     )
     moved = int(np.abs(whole - less).sum())

@@ -39,12 +39,12 @@ def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: An
 
 def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir()
-    person = made.spec.records.person
+    person = made.job.source.records.person
     source = sources.source_of(
         form(data, folder), columns={}, person="who", most_records=person.most_records, most_groups=person.most_groups
     )
     store = Store(folder / "store")
-    stored, _ = counting.count(source, made.spec.attributes, store, inline(), root=keys.Secret(bytes(32)))
+    stored, _ = counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
     return np.asarray(store.read(stored))
 
 
@@ -60,7 +60,7 @@ def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, 
     )
     base = cells(FILE, tmp_path / "base", gaussian)
     squared = length = 0
-    for number, data in enumerate(changed(FILE, gaussian.spec.protection)):
+    for number, data in enumerate(changed(FILE, gaussian.job.guarantee.protection)):
         moved = cells(data, tmp_path / str(number), gaussian) - base
         squared, length = max(squared, int((moved**2).sum())), max(length, int(np.abs(moved).sum()))
     sides = 2 if neighbours == "replace-one" else 1
@@ -68,7 +68,11 @@ def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, 
     assert gaussian.grid.sensitivity_squared == sides * groups * (most * unit) ** 2
     assert laplace.grid.sensitivity_squared == (sides * groups * most * unit) ** 2
     assert squared * unit**2 <= gaussian.grid.sensitivity_squared
-    assert length == distance_of(gaussian.spec).length if sides == 1 else length <= distance_of(gaussian.spec).length
+    assert (
+        length == distance_of(gaussian.job.measured, gaussian.job.guarantee.protection).length
+        if sides == 1
+        else length <= distance_of(gaussian.job.measured, gaussian.job.guarantee.protection).length
+    )
     assert squared >= groups * most**2
 
 
@@ -92,7 +96,8 @@ def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.
     made = planned(tmp_path, "add-remove", 2, 1)
     base = cells(FILE, tmp_path / "base", made)
     moved = [
-        cells(data, tmp_path / str(number), made) - base for number, data in enumerate(changed(FILE, made.spec.protection))
+        cells(data, tmp_path / str(number), made) - base
+        for number, data in enumerate(changed(FILE, made.job.guarantee.protection))
     ]
     assert max(int((each**2).sum()) for each in moved) * 2**60 > made.grid.sensitivity_squared
 

@@ -94,8 +94,12 @@ def counts(data: tuple[Record, ...], made: Plan) -> np.ndarray:
     rows = np.zeros(len(data), dtype=HASHED)
     rows["high"] = [sum(map(ord, who)) for who, _, _ in data]
     rows["cell"] = [2 * step + "xy".index(series) for _, step, series in data]
-    spec = made.spec
-    kept = slice(None) if spec.source.person is None else persons.kept_records(spec.source, spec.attributes, rows)
+    spec = made.job
+    kept = (
+        slice(None)
+        if spec.source.files.person is None
+        else persons.kept_records(spec.source.files, spec.measured.domain, rows)
+    )
     return np.bincount(rows["cell"][kept], minlength=2 * STEPS)
 
 
@@ -106,7 +110,7 @@ def integers(data: tuple[Record, ...], made: Plan) -> np.ndarray:
 
 def neighbours_of(made: Plan) -> Iterator[tuple[Record, ...]]:
     """Every person goes, comes or changes; without a column a record comes or is replaced in every choice of steps that are apart."""
-    protection = made.spec.protection
+    protection = made.job.guarantee.protection
     replaced = protection.neighbours == "replace-one"
     if protection.person is not None:
         for who in ("u", "v", "w", "new"):
@@ -163,7 +167,7 @@ def test_measured_integers_move_by_no_more_than_the_noise_hides(case: str, tmp_p
     made = planned(tmp_path, **given)
     moved = farthest(made)
     assert moved <= made.grid.sensitivity_squared
-    if made.spec.neighbours == "add-remove" and made.strategy.name != "triangular":
+    if made.job.guarantee.neighbours == "add-remove" and made.strategy.name != "triangular":
         assert moved == made.grid.sensitivity_squared
     assert moved > 0.4 * made.grid.sensitivity_squared  # a bound that nothing comes near would show nothing
     alone = planned(tmp_path / "alone", **{**given, "apart": (None, 1), "most": 6}).grid.sensitivity_squared
@@ -182,7 +186,7 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
             stream={"name": every, "through": "2026-06-14"},
         )
         made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
-    day, week = made["day"].spec.protection, made["week"].spec.protection
+    day, week = made["day"].job.guarantee.protection, made["week"].job.guarantee.protection
     assert (day.steps, week.steps) == ("every day of column 'when'", "every week of column 'when'")
     two = held(made["week"].grid.exact(Counts(Held(np.array([2, 0])), Layout((2,))), MEMORY)).astype(object)
     assert int((two**2).sum()) > made["week"].grid.sensitivity_squared
@@ -200,7 +204,7 @@ def test_the_steps_of_a_promise_are_those_of_its_column_whatever_the_horizon(tmp
             workload=[{"filters": {"of": "a", "apply": [{"running_sum": True}]}}],
             stream={"name": "s", "through": 5, **more},
         )
-        return load(path).protection.steps
+        return load(path).guarantee.protection.steps
 
     assert steps({}) == steps({"from": 0}) == "every number of column 'a'"
     assert steps({"width": 2}) == "every 2 numbers from 1 of column 'a'"
@@ -222,9 +226,9 @@ def test_files_are_counted_so(tmp_path: Path) -> None:
             columns={},
             person="who",
             most_records=2,
-            participations=made.spec.source.participations,
+            participations=made.job.source.files.participations,
         )
-        stored, _ = counting.count(source, made.spec.attributes, store, inline(), root=keys.Secret(bytes(32)))
+        stored, _ = counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
         np.testing.assert_array_equal(store.read(stored), counts(data, made))
 
 

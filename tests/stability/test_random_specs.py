@@ -85,22 +85,22 @@ class Moved:
     @property
     def kinds(self) -> set[str]:
         """What of all that is drawn this is a case of."""
-        spec, grid = self.case.planned.spec, self.case.planned.grid
-        person, sums = spec.records.person, self.case.content.get("sums", {})
+        spec, grid = self.case.planned.job, self.case.planned.grid
+        person, sums = spec.source.records.person, self.case.content.get("sums", {})
         found = {
             "a person's total": any("most_per_person" in amounts for amounts in sums.values()),
             "sums": bool(sums),
             "groups": person.most_groups is not None,
-            "counted persons": "count" in spec.records.model_fields_set,
+            "counted persons": "count" in spec.source.records.model_fields_set,
             "participations": person.participations is not None,
             "filters": "filters" in self.case.content["workload"][0],
-            "dates": "t" in spec.domain,
-            "counts": spec.records.counts is not None,
-            "around": spec.around is not None,
+            "dates": "t" in spec.measured.attributes,
+            "counts": spec.source.records.counts is not None,
+            "around": spec.measured.around is not None,
             "squares": any({"variance", "covariance", "correlation"} & {*entry} for entry in self.case.content["workload"]),
         }
         unit = "persons" if person.column is not None else "records"
-        return {unit, grid.norm, spec.neighbours, *(kind for kind, holds in found.items() if holds)}
+        return {unit, grid.norm, spec.guarantee.neighbours, *(kind for kind, holds in found.items() if holds)}
 
 
 def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
@@ -117,7 +117,7 @@ def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
         place = folder / f"{seed}-{refused}"
         try:
             planned = plan(context, load(written(place, content, [], "one", fractions=fractions)))
-            check_means(planned.spec, planned.grid)
+            check_means(planned.job.workload, planned.grid)
         except DpdistError:
             continue
         return Case(seed, place, content, planned, context, state, fractions, refused)
@@ -144,7 +144,7 @@ def moved(case: Case, *, files: int) -> Moved:
 def integers(case: Case, name: str, data: list[Record], form: str) -> np.ndarray:
     """What is measured of a file, without noise, as integers of any size."""
     path = written(case.folder / name, case.content, data, form, fractions=case.fractions)
-    counts, _ = count(case.context, load(path), case.planned.layout)
+    counts, _ = count(case.context, load(path).source, load(path).measured, case.planned.layout)
     z = measured(case.context.store, inline(), case.planned.grid, counts, case.planned.layout)
     return np.array([int(value) for value in z], dtype=object)
 
@@ -185,7 +185,7 @@ def table(data: list[Record], *, fractions: bool) -> pa.Table:
 
 def neighbour(case: Case, base: list[Record]) -> list[Record]:
     """A file one change away: records go, come, or under replace-one both."""
-    changes = ["go", "come"] if case.planned.spec.neighbours == "add-remove" else ["go", "come", "both", "both"]
+    changes = ["go", "come"] if case.planned.job.guarantee.neighbours == "add-remove" else ["go", "come", "both", "both"]
     change = case.state.choice(changes)
     gone, come = one_change(case, base, change)
     left = [record for place, record in enumerate(base) if change == "come" or place not in gone]
@@ -196,7 +196,7 @@ def neighbour(case: Case, base: list[Record]) -> list[Record]:
 
 def one_change(case: Case, base: list[Record], change: str) -> tuple[set[int], list[Record]]:
     """The places of records that may go together, and records that may come together: of a person, or as many as are promised."""
-    state, protection = case.state, case.planned.spec.protection
+    state, protection = case.state, case.planned.job.guarantee.protection
     most = protection.most_records
     if protection.person is not None:
         who = state.choice(PEOPLE)

@@ -65,7 +65,7 @@ def alone(context: Context, planned: Plan, folder: Path) -> list[np.ndarray]:
         pyarrow.parquet.write_table(table, path)
         source = sources.source_of(path, columns={})
         root, tables = keys.Secret(bytes(range(32))), planned.layout.tables
-        counts, _ = counting.count(source, planned.spec.attributes, context.store, inline(), root=root, tables=tables)
+        counts, _ = counting.count(source, planned.job.measured.domain, context.store, inline(), root=root, tables=tables)
         z = [int(v) for v in measured(context.store, inline(), planned.grid, counts, planned.layout)]
         found[tuple(z)] = np.array(z, dtype=object)
     return list(found.values())
@@ -93,7 +93,7 @@ def test_every_record_moves_a_series_by_no_more_than_is_hidden(
 ) -> None:
     """Twelve steps of a half: a record counts up to twelve times; k of them at the upper end of one step reach the bound."""
     context, planned = plan_of(tmp_path / "plan", mechanism, neighbours, most)
-    assert planned.spec.attributes.shares_per_record == 12
+    assert planned.job.measured.domain.shares_per_record == 12
     reach = farthest(alone(context, planned, tmp_path), planned.grid.norm, neighbours, most)
     assert reach <= planned.grid.sensitivity_squared
     assert reach >= (0.98 if neighbours == "add-remove" else 0.4) * planned.grid.sensitivity_squared

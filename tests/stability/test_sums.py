@@ -81,9 +81,13 @@ def test_neighbouring_files_move_shares_as_declared(
     for asked in ASKED if form == "parquet, clip" else ("counts and sums", "variances"):
         planned = plan_of(tmp_path / asked / "plan", mechanism, protection, asked)
         moved, reach = farthest(Pipeline(tmp_path / asked), planned, form, protection)
-        shares = planned.spec.attributes.shares_per_record
+        shares = planned.job.measured.domain.shares_per_record
         assert shares == (2 if asked == "variances" else 4)
-        assert moved == distance_of(planned.spec).length == shares * counting.distance_out(protection).length
+        assert (
+            moved
+            == distance_of(planned.job.measured, planned.job.guarantee.protection).length
+            == shares * counting.distance_out(protection).length
+        )
         assert 0.2 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
 
 
@@ -97,7 +101,7 @@ def small_files(most: int) -> Iterator[Data]:
 
 def pushed(planned: Plan, data: Data, most: int | None) -> np.ndarray:
     """The counted shares of a file, from its definition: a person's first records, each divided between the ends by its amount."""
-    domain, seen = planned.spec.attributes, dict.fromkeys("uv", 0)
+    domain, seen = planned.job.measured.domain, dict.fromkeys("uv", 0)
     table = np.zeros(domain.shape, dtype=int)
     whole = domain.shares_per_record
     for person, amount, group in data:
@@ -125,7 +129,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
     for number, data in enumerate(small_files(most)):
         tables[data] = pushed(plans[0], data, 1 if person else None)
         if number % 199 == 0:
-            found = pipeline.counts(data, "parquet, clip", protection, plans[0].spec, plans[0].layout)
+            found = pipeline.counts(data, "parquet, clip", protection, plans[0].job, plans[0].layout)
             np.testing.assert_array_equal(pipeline.store.read(found).reshape(tables[data].shape), tables[data])
     moved: set[tuple[int, ...]] = set()
     for data, table in tables.items():

@@ -135,7 +135,7 @@ def test_no_person_moves_more_than_is_declared(
 ) -> None:
     """All persons with up to k + 1 records; where the sensitivity is exact, one of them reaches it."""
     planned = _planned(folder, mechanism, neighbours, *bound, missing=True)
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     tables = unique(shares_of(person, domain, *bound) for person in people(bound[0]))
     found = reached(planned, tables, replaced=neighbours == "replace-one")
     declared = planned.grid.sensitivity_squared
@@ -161,7 +161,7 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
         ledger={"dataset": "small", "cap": amount},
     )
     planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     assert domain.shares_per_record == 1 < domain.max_abs_shares
     tables = unique(shares_of(person, domain, 3, 1) for person in people(3))
     assert reached(planned, tables, replaced=neighbours == "replace-one") <= planned.grid.sensitivity_squared
@@ -196,7 +196,7 @@ def some_files() -> list[list[tuple[str, int | None, str]]]:
 
 def agrees(folder: Path, planned: Plan, rows: int) -> bool:
     """Whether counting gives what its definition says, for all files."""
-    domain = planned.spec.attributes
+    domain = planned.job.measured.domain
     for number, data in enumerate(some_files()):
         own = [tuple((a, b) for who, a, b in data if who == name) for name in "uvw"]
         expected = sum((shares_of(person, domain, 3, 1) for person in own), np.zeros(domain.shape, dtype=int))
@@ -217,7 +217,7 @@ def test_the_order_of_rows_does_not_matter(folder: Path, tmp_path: Path) -> None
 
 
 def ordered_alike(folder: Path, tmp_path: Path) -> bool:
-    domain = _planned(folder, "coa", "add-remove", 3, 1, missing=True).spec.attributes
+    domain = _planned(folder, "coa", "add-remove", 3, 1, missing=True).job.measured.domain
     orders = [[0, 1, 2], [2, 0, 1], [1, 2, 0]]
     data: list[tuple[str, int | None, str]] = [("u", 2, "x"), ("u", 1, "y"), ("u", 2, "y")]
     found = [
@@ -267,7 +267,7 @@ def test_faults_of_the_bound_are_found(
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
     assert not agrees(tmp_path / "all", planned, 100)
     data: list[tuple[str, int | None, str]] = [("u", 2, "x")] * 3
-    table = counted(tmp_path / "one", written(tmp_path / "one", data), planned.spec.attributes)
+    table = counted(tmp_path / "one", written(tmp_path / "one", data), planned.job.measured.domain)
     assert reached(planned, [table], replaced=False) > planned.grid.sensitivity_squared
 
 
@@ -287,7 +287,7 @@ def test_a_sensitivity_without_mixed_corners_is_found(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(totals, "_farthest_of_zero", alone)
     planned = _planned(tmp_path, "coa", "add-remove", 4, 1, missing=True)
-    tables = unique(shares_of(person, planned.spec.attributes, 4, 1) for person in people(4))
+    tables = unique(shares_of(person, planned.job.measured.domain, 4, 1) for person in people(4))
     assert reached(planned, tables, replaced=False) > planned.grid.sensitivity_squared
 
 
@@ -340,6 +340,6 @@ def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_pat
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
     source = sources.source_of(written(tmp_path, [("u", 1, "x")]).files[0][0], columns={}, person="who", most_records=4)
     with pytest.raises(InvalidInput, match="bounded for persons with up to 3 records, found up to 4"):
-        counted(tmp_path, source, planned.spec.attributes)
+        counted(tmp_path, source, planned.job.measured.domain)
     with pytest.raises(InvalidInput, match="up to 3 records"):
         planned.strategy.grid(planned.workload, neighbours="add-remove", most_records=4)

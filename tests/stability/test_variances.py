@@ -59,7 +59,7 @@ def counted(context: Context, planned: Plan, data: list[Record], folder: Path) -
     source = sources.source_of(folder / "records.parquet", columns={})
     root = keys.Secret(bytes(range(32)))
     found, _ = counting.count(
-        source, planned.spec.attributes, context.store, inline(), root=root, tables=planned.layout.tables
+        source, planned.job.measured.domain, context.store, inline(), root=root, tables=planned.layout.tables
     )
     return found
 
@@ -97,7 +97,7 @@ def test_every_record_moves_the_integers_by_no_more_than_is_hidden(
 ) -> None:
     """One joint bound for number, deviations, squares and products; some record reaches it."""
     context, planned = plan_of(tmp_path / "plan", asked, neighbours, **chosen)
-    assert planned.spec.attributes.shares_per_record == SHARES[asked]
+    assert planned.job.measured.domain.shares_per_record == SHARES[asked]
     reach = moves(context, planned, tmp_path, neighbours, records)
     assert 0.98 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
 

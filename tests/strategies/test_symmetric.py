@@ -122,7 +122,7 @@ def test_values_that_one_query_treats_differently_are_not_exchanged() -> None:
 @pytest.fixture(scope="module")
 def census() -> Workload:
     """SF1 as HDMM has it."""
-    return load(EXAMPLES / "release.yaml").queries
+    return load(EXAMPLES / "release.yaml").workload.queries
 
 
 def test_the_census_tables_are_solved_over_orbits(census: Workload) -> None:
@@ -149,7 +149,7 @@ def test_the_census_tables_are_solved_over_orbits(census: Workload) -> None:
 
 
 def test_a_smaller_census_has_the_optimum_over_its_cells() -> None:
-    workload = load(EXAMPLES / "mini.yaml").queries
+    workload = load(EXAMPLES / "mini.yaml").workload.queries
     assert workload.shape == (487, 1472)
     found = symmetric(workload)
     assert found.workload_cost == pytest.approx(2026.08569, rel=1e-6)

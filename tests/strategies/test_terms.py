@@ -425,5 +425,5 @@ def test_residual_spaces_that_amounts_cancel_are_not_measured(tmp_path: Path) ->
         sums={"m": {"from": -2, "to": 2, "step": 2}},
         workload=[{"marginals": {"of": [[]]}}, {"marginals": {"of": [["b"]]}, "sum": "m"}],
     )
-    strategy = residual(load(path).queries)
+    strategy = residual(load(path).workload.queries)
     assert abs(strategy.gap) < 1e-9

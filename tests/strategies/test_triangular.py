@@ -128,5 +128,5 @@ def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
 def test_auto_keeps_the_streams_that_it_began() -> None:
     """A stream in flight was begun with the square root: 'auto' never changes what it measures."""
     spec = small.spec(**{**DAYS, "mechanism": "auto", "stream": {"name": "s", "through": 3}})
-    assert load(spec).chosen == "square-root"
-    assert load({**spec, "mechanism": "triangular"}).chosen == "triangular"
+    assert load(spec).workload.chosen == "square-root"
+    assert load({**spec, "mechanism": "triangular"}).workload.chosen == "triangular"

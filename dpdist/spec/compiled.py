@@ -1,0 +1,120 @@
+"""From a spec to its job: the one place that reads a whole spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from dpdist.identities import canonical
+from dpdist.mechanisms.registry import AUTO, REGISTRY
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.attributes import SelectionSpec
+from dpdist.spec.attributes.private import Private
+from dpdist.spec.budgets import ReleaseBudgetSpec
+from dpdist.spec.job import (
+    AskedQueries,
+    CountedCells,
+    DeclaredNames,
+    GrowingSeries,
+    Guarantee,
+    Job,
+    OneOff,
+    Outputs,
+    PrivateNames,
+)
+from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.origin import Origin
+
+NOT_STATED = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums"}
+"""Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
+
+
+def compiled(
+    spec: ReleaseSpec,
+    *,
+    folder: Path | None = None,
+    sizes: Sizes = SIZES,
+    companions: tuple[Job, ...] = (),
+    placeholders: bool = False,
+) -> Job:
+    """The job of a spec. Domain and queries are made when they are first asked for, and refuse then.
+
+    Args:
+        folder: what relative paths start at; default: this process's.
+        sizes: from which other paths are taken.
+        companions: the releases that it is made consistent with.
+        placeholders: whether categories stand for names that are not selected yet.
+    Raises: InvalidInput for a horizon that cannot have been extended.
+    """
+    folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
+    again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
+    person, first = records.person, entries[0].kind
+    names = _names(spec, again)
+    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames)
+    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
+    former = _former(spec)
+    course: OneOff | GrowingSeries = OneOff()
+    if spec.stream is not None:
+        course = GrowingSeries(spec.stream, entries[0], measured, None if former is None else again(former))
+    limits, eigen = spec.limits.limits, spec.eigen
+    guarantee = Guarantee(
+        release=spec.release,
+        period=spec.period,
+        ledger=spec.ledger,
+        neighbours=spec.neighbours,
+        person=person,
+        columns=records.columns,
+        counted=None if records.counts is None else records.counts.of,
+        budget=spec.budget,
+        noise=spec.noise if "noise" in spec.model_fields_set else "by budget",
+        course=course,
+        names=names,
+        stated={name: given for name, given in canonical(spec).items() if name not in NOT_STATED},
+    )
+    return Job(
+        Origin(records, folder, tuple(spec.domain), first.series.of if first.over_time else None),
+        measured,
+        AskedQueries(entries, measured, spec.mechanism, _chosen(spec), spec.objective, spec.tolerance, limits, eigen),
+        guarantee,
+        Outputs(spec.title or spec.release, measured, spec.output, spec.postprocess, spec.about, companions),
+    )
+
+
+def _chosen(spec: ReleaseSpec) -> str:
+    """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
+    if spec.mechanism == AUTO and spec.stream is not None:
+        return next(name for name, each in REGISTRY.items() if each.streams)
+    return spec.mechanism
+
+
+def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
+    """The spec of the stream before its horizon was last extended, None where it never was."""
+    kind = spec.workload[0].kind
+    if spec.stream is None or not spec.stream.extended_from or not kind.over_time or kind.series.of not in spec.domain:
+        return None
+    of = kind.series.of
+    *before, end = spec.stream.extended_from
+    given = spec.domain[of].until(end)
+    stream = spec.stream.model_copy(update={"extended_from": tuple(before), "through": given.values.begin})
+    return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
+
+
+def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames:
+    """How the names of the first attribute are found whose categories are private; the spec's check allows one."""
+    for attribute, given in spec.domain.items():
+        if isinstance(given.values, Private):
+            selection = given.values.selection
+            return PrivateNames(attribute, selection, partial(_over, spec, attribute, selection, again))
+    return DeclaredNames()
+
+
+def _over(
+    spec: ReleaseSpec, attribute: str, selection: SelectionSpec, again: Callable[..., Job], names: Sequence[str] | None
+) -> Job:
+    """The job over selected names or placeholders (None), with the part of the budget that the selection leaves."""
+    given = spec.domain[attribute].with_names(selection.placeholders if names is None else names)
+    rho = spec.budget.rho_beside(selection.delta) * (1 - selection.share)
+    budget = ReleaseBudgetSpec.model_construct(rho=rho, epsilon=None, delta=None, calibration=spec.budget.calibration)
+    copy = spec.model_copy(update={"domain": {**spec.domain, attribute: given}, "budget": budget})
+    return again(copy, placeholders=names is None)

@@ -1,0 +1,449 @@
+"""A release, compiled: five values, of which every stage takes those that it needs. Beyond this room nobody sees the spec."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from dpdist.domain import Attribute, Domain
+from dpdist.grids.base import Norm
+from dpdist.identities import digest_of
+from dpdist.mechanisms.registry import AUTO, mechanism_of
+from dpdist.privacy.accounting import Cap
+from dpdist.privacy.distributions import LAPLACE
+from dpdist.privacy.protection import Protection
+from dpdist.quantities.base import Beside, Quantity
+from dpdist.quantities.registry import quantity_of
+from dpdist.sizes import Sizes
+from dpdist.spec.attributes import AttributeSpec, SelectionSpec
+from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
+from dpdist.spec.dates import StreamSpec, through_of
+from dpdist.spec.origin import Origin
+from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
+from dpdist.spec.planning import SeparationSpec
+from dpdist.spec.queries import QuerySpec
+from dpdist.spec.queries.filters import summed_alone
+from dpdist.spec.queries.series import FiltersSpec
+from dpdist.spec.records import Person
+from dpdist.spec.sums import SumSpec
+from dpdist.stability import Neighbours
+from dpdist.strategies.needs import Limits
+from dpdist.workloads import Block, Workload, filtered, predicates, union
+from dpdist.workloads.kinds import is_long
+from dpdist.workloads.marginals import listed_marginals
+
+
+@dataclass(frozen=True)
+class CountedCells:
+    """What one record adds to which cell: the declared attributes and columns of amounts, as far as the queries ask for them.
+
+    Attributes:
+        entries: the queries, which decide which bins are needed.
+        most_records: of one person, as the bound on a total divides them.
+        persons: whether persons are counted in each group, and not their records.
+        placeholders: whether values of one stand for names that are not selected yet.
+    """
+
+    attributes: Mapping[str, AttributeSpec]
+    sums: Mapping[str, SumSpec]
+    entries: tuple[QuerySpec, ...]
+    most_records: int
+    persons: bool
+    folder: Path
+    sizes: Sizes
+    placeholders: bool = False
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The declared domain."""
+        names, asked = tuple(self.attributes), self.entries
+        alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
+        return Domain(
+            tuple(
+                given.attribute(
+                    name,
+                    self.sizes,
+                    folder=self.folder,
+                    everywhere=all(entry.kind.asks_for(name, names) for entry in asked),
+                    ordered=all(entry.kind.ordered_by(name) for entry in asked),
+                )
+                for name, given in self.attributes.items()
+            )
+            + tuple(
+                given.attribute(
+                    name,
+                    everywhere=all(entry.statistic.adds_up(name) for entry in asked),
+                    squares=any(entry.statistic.adds_up(name, squares=True) for entry in asked),
+                    alone=alone,
+                    records=self.most_records,
+                )
+                for name, given in self.sums.items()
+            ),
+            self.sizes,
+        )
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is measured of every cell."""
+        return quantity_of(self.domain, centre=self.around, persons=self.persons)
+
+    @property
+    def bounded(self) -> str | None:
+        """The column of amounts whose total of a person is bounded, None where there is none."""
+        return next((name for name, given in self.sums.items() if given.most_per_person is not None), None)
+
+    @property
+    def totals(self) -> bool:
+        """Whether the total of a person's amounts is bounded."""
+        return self.bounded is not None
+
+    @property
+    def around(self) -> int | None:
+        """The public count whose distance is filtered instead of the counts themselves."""
+        return self.entries[0].kind.centre
+
+
+@dataclass(frozen=True)
+class AskedQueries:
+    """The queries, and how the noise is to be spread over them.
+
+    Attributes:
+        mechanism: as the spec says it.
+        chosen: the mechanism asked for, where the rest of the spec leaves only one; else ``mechanism``.
+    """
+
+    entries: tuple[QuerySpec, ...]
+    measured: CountedCells
+    mechanism: str
+    chosen: str
+    objective: Literal["total", "worst"]
+    tolerance: float
+    limits: Limits
+    eigen: SeparationSpec
+
+    @cached_property
+    def queries(self) -> Workload:
+        """The workload."""
+        made = (entry.workload(self.measured.domain, self.measured.folder) for entry in self.entries)
+        return union(*made, weights=tuple(entry.importance.factor for entry in self.entries))
+
+    @property
+    def counted(self) -> tuple[bool, ...]:
+        """Of each block of the queries whether its answers are numbers of records."""
+        domain, folder = self.measured.domain, self.measured.folder
+        found = (entry.kind.counted(entry.statistic, domain, folder) for entry in self.entries)
+        return tuple(counts for each in found for counts in each)
+
+
+@dataclass(frozen=True)
+class OneOff:
+    """A release by itself: all its queries are measured at once."""
+
+    grows: ClassVar[bool] = False
+    horizons: ClassVar[tuple[Workload, ...]] = ()
+    former: ClassVar[None] = None
+
+    def published(self, queries: Workload) -> Workload:
+        """The queries that are published: all."""
+        return queries
+
+    def facts(self, cells: int) -> dict[str, Any] | None:
+        """What a certificate says of the series: there is none."""
+        del cells
+        return None
+
+    def promised_steps(self, columns: Mapping[str, str]) -> str | None:
+        """The steps that a promise of participations is about: none are told apart."""
+        del columns
+        return None
+
+
+@dataclass(frozen=True)
+class GrowingSeries:
+    """The next part of a growing series: the steps since the last one are measured.
+
+    Attributes:
+        entry: the filter of the past that is asked at every step.
+        former: the release over the horizon before it was last extended, None where it never was.
+    """
+
+    stream: StreamSpec
+    entry: QuerySpec
+    measured: CountedCells
+    former: Job | None = None
+
+    grows: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The name of the series."""
+        return self.stream.name
+
+    @property
+    def filters(self) -> FiltersSpec:
+        """The filter, and of which attribute. Raises: InvalidInput where none is asked for."""
+        return self.entry.kind.series
+
+    @property
+    def series(self) -> Attribute:
+        """The attribute whose steps are filtered."""
+        return self.measured.domain.attribute(self.filters.of)
+
+    @property
+    def steps(self) -> int:
+        """Steps that are complete."""
+        return int(np.searchsorted(np.asarray(self.series.edges), through_of(self.stream, self.series), side="right"))
+
+    @property
+    def horizons(self) -> tuple[Workload, ...]:
+        """The queries over every horizon that the series had before this one, oldest first."""
+        if self.former is None:
+            return ()
+        return (*self.former.guarantee.course.horizons, self.former.workload.queries)
+
+    def published(self, queries: Workload) -> Workload:
+        """The queries of the steps so far."""
+        del queries
+        return self.queries_of_steps(self.steps)
+
+    def queries_of_steps(self, steps: int) -> Workload:
+        """The queries of the first steps."""
+        domain, series = self.measured.domain, self.series
+        place = domain.axis(series.name)
+        begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
+        whole = domain.attributes
+        domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self.measured.sizes)
+        (each,) = (each.kind.made(series.values, self.measured.folder, self.measured.sizes) for each in self.filters.apply)
+        counts = filtered(domain.grouped, begun.name, [each], self.filters.by)
+        return union(summed_alone(self.entry.statistic, counts, domain), weights=(self.entry.importance.factor,))
+
+    def facts(self, cells: int) -> dict[str, Any] | None:
+        """What a certificate says of the series.
+
+        Args:
+            cells: of the whole horizon.
+        """
+        return {"name": self.name, "steps": self.steps, "of": cells}
+
+    def promised_steps(self, columns: Mapping[str, str]) -> str | None:
+        """The steps that a promise of participations is about, whatever the horizon."""
+        if self.former is not None:
+            return self.former.guarantee.course.promised_steps(columns)
+        of = self.filters.of
+        return f"{self.measured.attributes[of].steps} of column {columns.get(of, of)!r}"
+
+
+@dataclass(frozen=True)
+class DeclaredNames:
+    """All values of all attributes are declared."""
+
+
+@dataclass(frozen=True)
+class PrivateNames:
+    """The names of an attribute are selected from the records, by a part of the budget.
+
+    Attributes:
+        over: compiles the release over selected names, or over placeholders (None), with what the selection leaves of the budget.
+    """
+
+    attribute: str
+    selection: SelectionSpec
+    over: Callable[[Sequence[str] | None], Job]
+
+
+@dataclass(frozen=True)
+class SelectedNames:
+    """Names, or placeholders for them, stand in the release.
+
+    Attributes:
+        declared: the release as it was written.
+    """
+
+    declared: Job
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is charged to whom: unit, neighbours, budget, noise, cap, and how releases of one series or selection are charged together.
+
+    Attributes:
+        release: the id that is charged.
+        noise: as the spec says it; "by budget" where it says nothing: Laplace for an epsilon alone, else Gaussian.
+        ledger: the data set that is charged, and its cap.
+        columns: of attributes whose column is called otherwise.
+        counted: what the records are, where they were counted before.
+        stated: everything else that a charge covers, in its canonical form.
+    """
+
+    release: str
+    period: datetime.date | None
+    ledger: LedgerSpec
+    neighbours: Neighbours
+    person: Person
+    columns: Mapping[str, str]
+    counted: str | None
+    budget: ReleaseBudgetSpec
+    noise: str
+    course: OneOff | GrowingSeries
+    names: DeclaredNames | PrivateNames | SelectedNames
+    stated: Mapping[str, Any]
+
+    @property
+    def dataset(self) -> str:
+        """The data set that is charged."""
+        return self.ledger.dataset
+
+    @property
+    def cap(self) -> Cap:
+        """The most that all its releases may spend."""
+        return self.ledger.cap.cap
+
+    @cached_property
+    def protection(self) -> Protection:
+        """What the guarantee protects: unit, neighbouring relation and bound."""
+        person, promised = self.person, None
+        if person.column is None and person.participations is not None:
+            promised = self.course.promised_steps(self.columns)
+        bounds = person.most_records, person.column, self.counted, person.most_groups
+        apart = person.participations, person.separation, promised
+        return Protection(self.neighbours, *bounds, *apart, type=None if person.column is None else person.type)
+
+    @property
+    def day(self) -> str | None:
+        """The day that the release stands for, as certificates write it."""
+        return self.period.isoformat() if self.period else None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is done to the answers, which files are written, and where they go.
+
+    Attributes:
+        companions: the releases that this one is made consistent with.
+    """
+
+    title: str
+    measured: CountedCells
+    output: OutputSpec
+    postprocess: PostprocessSpec
+    about: AboutSpec | None
+    companions: tuple[Job, ...]
+
+    @cached_property
+    def known(self) -> tuple[Block, ...]:
+        """The queries whose counts are public."""
+        domain = self.measured.domain.grouped  # columns of amounts come after these: axes keep their numbers
+        everyone = listed_marginals(domain, [()])
+        given = [everyone if known.where is None else predicates(domain, [known.where]) for known in self.postprocess.known]
+        return tuple(workload.blocks[0] for workload in given)
+
+    @property
+    def fits(self) -> bool:
+        """Whether one estimate of all cells is fitted."""
+        options = self.postprocess
+        return bool(options.known or options.non_negative or options.consistent_with)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A release, compiled from its spec.
+
+    Attributes:
+        source: the records.
+        measured: the cells, and what a record adds to them.
+        workload: the queries over them.
+        guarantee: what is promised and charged.
+        outputs: what readers get.
+    """
+
+    source: Origin
+    measured: CountedCells
+    workload: AskedQueries
+    guarantee: Guarantee
+    outputs: Outputs
+
+    @property
+    def release(self) -> str:
+        """The id of the release."""
+        return self.guarantee.release
+
+    @property
+    def declared(self) -> Job:
+        """The release as it was written: before names were selected."""
+        names = self.guarantee.names
+        return names.declared if isinstance(names, SelectedNames) else self
+
+    @property
+    def beside(self) -> Beside:
+        """What else is asked for, as far as quantities can be against it."""
+        measured, entries = self.measured, self.workload.entries
+        person, options = self.guarantee.person, self.outputs.postprocess
+        asked = [entry.statistic for entry in entries]
+        return Beside(
+            attributes=tuple(measured.attributes),
+            tables=tuple(entry.kind.tables for entry in entries),
+            levels=any(part.levels for part in measured.domain.attributes),
+            columns=tuple(measured.sums),
+            statistics=tuple((each.key(), each.columns) if each.columns else None for each in asked),
+            series=any(entry.kind.over_time for entry in entries),
+            apart=person.column is not None,
+            in_groups=person.most_groups is not None and person.most_records == 1,
+            bounded=measured.bounded,
+            known=bool(options.known),
+            non_negative=options.non_negative,
+        )
+
+    def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Job:
+        """The same release of records that were written to a file: see ``Origin.read_to``."""
+        return replace(self, source=self.source.read_to(path, snapshot, called=called))
+
+    def with_names(self, names: Sequence[str] | None) -> Job:
+        """The same release over selected names, with the part of its budget that the selection leaves; None: over placeholders."""
+        private = self.guarantee.names
+        assert isinstance(private, PrivateNames)
+        made = private.over(names)
+        return replace(made, source=self.source, guarantee=replace(made.guarantee, names=SelectedNames(self)))
+
+    @cached_property
+    def norms(self) -> tuple[Norm, ...]:
+        """The kinds of noise that are compared, Gaussian first: decided by the spec alone.
+
+        'auto' compares what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
+        Gaussian noise: at the same rho, Laplace noise has at least twice its variance for every strategy (L1 >= L2).
+        """
+        asked, guarantee = self.workload, self.guarantee
+        budget = guarantee.budget
+        if budget.pure or guarantee.noise == LAPLACE:
+            return ("l1",)
+        gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows
+        if gaussian or asked.objective == "worst" or is_long(asked.queries):
+            return ("l2",)
+        every: tuple[Norm, ...] = ("l2", "l1")
+        if asked.mechanism != AUTO:
+            every = tuple(norm for norm in every if norm in mechanism_of(asked.mechanism).noises)
+        return tuple(norm for norm in every if guarantee.cap.allows(budget.loss_with(norm))) or every[:1]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
+        records, measured = self.source.records, self.measured
+        facts = {
+            "spec": self.guarantee.stated,
+            "domain": [
+                (name, given.measured) for name, given in measured.attributes.items()
+            ],  # in order: it numbers the cells
+            "person": records.person,
+            "columns": records.columns,
+            **({"types": sorted(records.types.items())} if records.types else {}),
+            **({} if records.count == "records" else {"count": records.count}),
+            "queries": self.workload.queries.fingerprint,
+            **({} if records.counts is None else {"counts": records.counts}),
+            **({"sums": [(name, given.measured) for name, given in measured.sums.items()]} if measured.sums else {}),
+        }
+        return digest_of("spec", facts)

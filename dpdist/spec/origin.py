@@ -1,0 +1,106 @@
+"""Where the records of a release are: the first of the five values of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from dpdist.domain import Domain
+from dpdist.machine.objects import place_at
+from dpdist.records.extracts import Table
+from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
+from dpdist.records.used import Use, uses_of
+from dpdist.records.wording import Called
+from dpdist.spec.records import RecordsSpec
+from dpdist.spec.sources import InFiles
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the records are, how they are read, and whose they are: what a charge is bound to.
+
+    Attributes:
+        folder: what relative paths start at.
+        attributes: those that are counted, whose columns may be named by folders.
+        series: the attribute in whose steps persons are counted, where a release filters one.
+        snapshot, called: of a table whose rows were written to a file.
+    """
+
+    records: RecordsSpec
+    folder: Path
+    attributes: tuple[str, ...]
+    series: str | None
+    snapshot: str = ""
+    called: Called | None = None
+
+    @property
+    def path(self) -> str:
+        """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
+        return place_at(self._in_files.path, below=self.folder).location
+
+    @property
+    def _in_files(self) -> InFiles:
+        """The files of the records: those of a table are extracted first."""
+        assert isinstance(self.records.location, InFiles)
+        return self.records.location
+
+    @property
+    def name(self) -> Called:
+        """What messages call the place of the records, whatever file they were written to: by the spec's own text."""
+        return self.called or Called(self.records.location.called)
+
+    @cached_property
+    def table(self) -> Table | None:
+        """The table that holds the records; None where files do."""
+        return self.records.location.table(self.folder, self.records.types)
+
+    def read_to(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Origin:
+        """The same records, which were written to a file and which messages call so."""
+        location = InFiles.model_validate({"path": str(path)})
+        return replace(
+            self, records=self.records.model_copy(update={"location": location}), snapshot=snapshot, called=Called(called)
+        )
+
+    @property
+    def counts_column(self) -> str | None:
+        """The column that says how many records a row stands for."""
+        return None if self.records.counts is None else self.records.counts.column
+
+    def uses(self, domain: Domain) -> dict[str, Use]:
+        """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
+        person = self.records.person
+        return uses_of(domain, self.records.columns, person.column, person.type, self.counts_column)
+
+    @cached_property
+    def files(self) -> Source:
+        """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
+        return self._files(hashed_here)
+
+    def files_by(self, hashing: Hashing) -> Source:
+        """The same, with files that are not hashed yet hashed in another way."""
+        if "files" not in self.__dict__:
+            self.__dict__["files"] = self._files(hashing)
+        return self.files
+
+    def _files(self, hashing: Hashing) -> Source:
+        person, steps = self.records.person, None
+        if person.participations is not None and person.column is not None and self.series is not None:
+            steps = Participations(self.series, person.participations, person.separation)
+        source = source_of(
+            self.path,
+            hashing=hashing,
+            columns=self.records.columns,
+            header=self._in_files.header,
+            person=person.column,
+            most_records=person.most_records,
+            most_groups=person.most_groups,
+            participations=steps,
+            person_type=person.type,
+            counts=self.counts_column,
+            grammar=self._in_files.grammar,
+            attributes=self.attributes,
+            called=self.name,
+            types=self.records.types,
+        )
+        return replace(source, snapshot=self.snapshot)

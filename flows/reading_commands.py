@@ -1,0 +1,125 @@
+"""Commands that read what is published: answers, questions, pictures and a site."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpdist.machine.state import OUTPUT, found_at
+from flows import terminal
+from flows.books import book
+from flows.options import Json, ReleaseName
+from flows.terminal import out, shown
+
+
+def show(
+    release: ReleaseName,
+    group: Annotated[str | None, typer.Option(help="print only the answers of this group of queries")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="how many answers to print at most; 0 prints all")] = 40,
+    below: Annotated[
+        float | None,
+        typer.Option(
+            help="print only answers that lie clearly above this number, and how often this rule is wrong, predicted from the noise"
+        ),
+    ] = None,
+    at: Annotated[float, typer.Option(help="with --below: how many standard errors an answer must lie above it")] = 2.0,
+    as_json: Json = False,
+) -> None:
+    """Print the answers of a published release with their error bars, and its certificate."""
+    from dpdist.page import report
+
+    where = found_at(release)
+    with where.copied() as folder:
+        certificate = report.certificate_of(folder)
+        if below is not None:
+            terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
+            return
+        rows, total = report.first_rows(folder, group=group, limit=0 if as_json else limit)
+        made = (
+            {}
+            if group is not None
+            else {what: report.means_in(folder, certificate, what) for what in ("means", "variances")}
+        )
+        if as_json:
+            told = {"certificate": certificate, "answers": rows}
+            out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
+            return
+        out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
+        terminal.print_mechanisms(certificate)
+        terminal.print_privacy(certificate)
+        terminal.print_post_processing(certificate)
+        terminal.print_answers(rows, total)
+        for what, listed in made.items():
+            terminal.print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
+        if "suppression" in certificate:
+            from dpdist.page.suppression import suppressed_sentence
+
+            out.print(suppressed_sentence(certificate), soft_wrap=True)
+
+
+def ask(
+    release: ReleaseName,
+    questions: Annotated[
+        list[str],
+        typer.Argument(
+            help="such as 'sum of region=North, age>=65 minus sum of region=South, age>=65', 'mean of age by region', 'median of age "
+            "where sex=f', 'top 3 of region' or 'region with at least 500'"
+        ),
+    ],
+    covariance: Annotated[
+        bool, typer.Option("--covariance", help="print the covariance matrix of the answers, too; for sums and differences")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Ask a published release whatever its noisy measurement determines: exact standard errors and intervals, no budget."""
+    from dpdist.asking.published import published
+
+    found = published(found_at(release))
+    answers = found.ask(*questions)
+    matrix = found.covariance(questions).tolist() if covariance else None
+    if as_json:
+        told = {"release": found.certificate["release"], "answers": [each.facts() for each in answers], "notes": found.notes}
+        out.print_json(json.dumps({**told, **({} if matrix is None else {"covariance": matrix})}))
+        return
+    terminal.print_asked(answers, matrix)
+    for note in found.notes:
+        out.print(note, style="dim")
+
+
+def export(
+    release: ReleaseName,
+    target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
+) -> None:
+    """Save the page of a release as a PDF or PNG file. This needs an installed Chromium."""
+    from dpdist.page import report
+    from flows import pictures
+
+    with found_at(release).copied() as folder:
+        report.certificate_of(folder)
+        pictures.save((folder / "index.html").resolve(), target.resolve())
+    out.print(shown(target))
+
+
+def site(
+    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
+    releases: Annotated[Path, typer.Option(help="the folder that holds the published releases", envvar=OUTPUT)] = Path(
+        "releases"
+    ),
+    target: Annotated[Path, typer.Option("--out", help="the folder to write; an older site there is replaced")] = Path(
+        "site"
+    ),
+    address: Annotated[
+        str | None, typer.Option(help="the address that the site will have; with it an RSS feed is written, too")
+    ] = None,
+) -> None:
+    """Write a static site over all releases of a data set: periods, revisions, comparison, budget, methodology and feed."""
+    from dpdist.page import site as pages
+
+    found = pages.releases_in(releases, dataset)
+    with book() as ledger:
+        folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address)
+    out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")

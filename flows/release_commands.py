@@ -1,0 +1,264 @@
+"""Commands that plan, publish and approve releases."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.text import Text
+
+from dpdist.errors import DpdistError, EngineError, TaskFailed
+from dpdist.machine.state import state_folder
+from dpdist.process.limits import check_program
+from flows import addresses, children, service_commands, terminal
+from flows.books import book
+from flows.options import EngineAddress, Json, Period, Quiet, SpecPath
+from flows.periods import Every, periods
+from flows.starting import without_collecting
+from flows.terminal import Progress, day_of, effort_text, err, loss_text, out, progress, shown
+
+if TYPE_CHECKING:
+    from dpdist.release.context import Context
+    from dpdist.release.plan import Plan
+    from dpdist.release.story import Release
+    from dpdist.spec import Job
+
+
+def plan(
+    spec: SpecPath,
+    period: Period = None,
+    engine_address: EngineAddress = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict the accuracy, cost, memory and time of a release, from its spec alone.
+
+    Neither records nor budget are touched. If 'dpdist run' would be refused now, each reason is printed and the exit code is 1.
+    """
+    check_program()
+    from dpdist.mechanisms.planner import why_not
+    from dpdist.release.ahead import engine_to_plan
+    from dpdist.release.context import running
+    from dpdist.release.extent import effort_of
+    from dpdist.release.plan import plan, stage_memory
+    from dpdist.release.refusals import refused_by
+    from dpdist.spec import load
+
+    job = load(spec, period=period)
+    queries, needs = job.workload.queries, effort_of(job)
+    if not (as_json or quiet):
+        out.print(Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells"))
+        if needs.products:
+            out.print(
+                f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
+                f"(rank {needs.rank:,}); a strategy solved before is read back"
+            )
+    with progress(quiet=quiet) as tell, running(engine_to_plan(job, engine_address), tell) as context:
+        planned = plan(context, job)
+        takes = stage_memory(planned, context.engine)
+        refused = [str(refusal) for refusal in refused_by(context, planned)]
+    certificate = planned.certificate()
+    if as_json:
+        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
+        told |= {"warnings": planned.warnings, "refusals": refused}
+        out.print_json(json.dumps({**certificate, **told}))
+    if as_json or quiet:
+        _exit_if_refused(refused)
+        return
+    terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
+    if job.workload.mechanism == "auto":
+        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits))
+    terminal.print_noises(certificate)
+    terminal.print_targets(certificate)
+    terminal.print_memory(takes)
+    terminal.print_privacy(certificate)
+    out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
+    for warning in planned.warnings:
+        out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
+    _print_left(context, planned)
+    _exit_if_refused(refused)
+
+
+def run(
+    spec: SpecPath,
+    period: Period = None,
+    engine_address: EngineAddress = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
+    service = addresses.service()
+    if service is not None:
+        service_commands.run_there(service, spec, period, engine_address, as_json=as_json, quiet=quiet)
+        return
+    check_program()
+    with without_collecting():
+        from dpdist.page import report
+        from dpdist.privacy import keys
+        from dpdist.spec import load
+        from flows.observed import recorder
+
+    home = state_folder()
+    with recorder.counted(home, ""):
+        job = load(spec, period=period)
+    with recorder.counted(home, job.guarantee.dataset):
+        keys.load(home)
+    started = time.monotonic()
+    with _state_noted(job.release), progress(quiet=quiet) as tell:
+        done = _settled_or_run(job, spec, period, engine_address, home, tell)
+    certificate = done.certificate
+    if as_json:
+        out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
+    if as_json or quiet:
+        return
+    terminal.print_mechanisms(certificate)
+    terminal.print_noises(certificate)
+    terminal.print_targets(certificate)
+    terminal.print_privacy(certificate)
+    tally = done.tally
+    err.print(
+        f"private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
+        f"{tally.beyond_bound:,} beyond the bound of one person",
+        style="dim",
+    )
+    if tally.dropped == tally.read > 0:  # told here alone: to refuse the release would tell its readers of the records
+        err.print(
+            "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
+            "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
+        )
+    charged = f"charged {loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
+    where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
+    out.print(Text.assemble(("published", "bold green"), where))
+    with done.place.copied() as folder:
+        terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
+    name = shown(done.place) if done.job.outputs.output.folder else done.job.release
+    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
+
+
+def _settled_or_run(
+    job: Job,
+    spec: Path,
+    period: datetime.date | None,
+    engine_address: str | None,
+    home: Path,
+    tell: Progress,
+) -> Release:
+    """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
+    with without_collecting():
+        from dpdist.release.ahead import check_refusals, engine_for, finished
+        from dpdist.release.context import running
+        from flows.observed import recorder
+        from flows.observed.run import Run
+
+    with recorder.counted(home, job.guarantee.dataset), running("inline", tell) as here:
+        done = finished(here, job)
+        if done is not None:
+            recorder.repeated(home, Run.of(job), done)
+            return done
+        if "PREFECT_API_URL" not in os.environ:  # a server keeps the whole course of a run, also of a refused one
+            check_refusals(here, job)
+        where = engine_for(job, engine_address)  # looks for the records: what is not there is told at once
+    tell("start", "starting the embedded flow server")
+    children.end_with_this_process()
+    with without_collecting():
+        from flows.release import watched
+
+    return watched(tell, str(spec), period, where, home)
+
+
+def approve(
+    spec: SpecPath,
+    key: Annotated[Path, typer.Option(help="the file of the approver's private key, which 'dpdist keys approver' made")],
+    period: Period = None,
+) -> None:
+    """Approve a release: sign its spec, and keep the signature in the ledger. A changed spec needs new approvals.
+
+    Where PREFECT_API_URL names a server, the last approval resumes runs that were suspended for it.
+    """
+    from dpdist.privacy import approvals
+    from dpdist.spec import load
+
+    job, signer = load(spec, period=period), approvals.load_key(key)
+    dataset, release, digest = job.guarantee.dataset, job.release, job.digest
+    signed = approvals.signature(signer, dataset, release, digest)
+    with book() as ledger:
+        found, needed = ledger.approve(dataset, release, digest, key=approvals.public_of(signer), signature=signed)
+    out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
+    if found >= needed and "PREFECT_API_URL" in os.environ:
+        from flows import waiting
+
+        for line in waiting.resume(release):
+            out.print(line, soft_wrap=True, markup=False)
+
+
+def backfill(
+    spec: SpecPath,
+    first: Annotated[
+        datetime.date, typer.Option("--from", parser=day_of, metavar="YYYY-MM-DD", help="a day of the first period")
+    ],
+    last: Annotated[
+        datetime.date, typer.Option("--to", parser=day_of, metavar="YYYY-MM-DD", help="a day of the last period")
+    ],
+    every: Annotated[str, typer.Option(help="how long a period is: 'day', 'week' or 'month'")] = "day",
+    engine_address: EngineAddress = None,
+    quiet: Quiet = False,
+) -> None:
+    """Publish the releases of past periods, in order. Releases that exist are left as they are."""
+    from dpdist.spec import check_many_periods
+
+    service_commands.check_every(every)
+    days = list(periods(first, last, cast(Every, every)))
+    if len(days) > 1 and addresses.service() is None:
+        check_many_periods(spec)
+    for day in days:
+        if not quiet:
+            out.print(str(day), style="bold")
+        run(spec, day, engine_address, quiet=quiet)
+
+
+UNCHARGED = "Nothing was charged"
+CHARGED = "The release is charged: run the same command again, nothing more is charged"
+
+
+@contextmanager
+def _state_noted(release: str) -> Iterator[None]:
+    """Errors of the block that do not say how the release stands get a note of what the ledger says then, if it can."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, DpdistError) or isinstance(error, EngineError | TaskFailed):
+            with suppress(Exception):  # the first error is the one to tell
+                error.add_note(_state_of(release))
+        raise
+
+
+def _state_of(release: str) -> str:
+    with book() as ledger:
+        receipt = ledger.receipt(release)
+    return UNCHARGED if receipt is None or receipt.state == "aborted" else CHARGED
+
+
+def _exit_if_refused(refused: list[str]) -> None:
+    """End with exit code 1 and the reasons why 'dpdist run' would be refused now."""
+    for reason in refused:
+        err.print(Text.assemble(("'dpdist run' would be refused:", "bold red"), f" {reason}"), soft_wrap=True)
+    if refused:
+        raise typer.Exit(1)
+
+
+def _print_left(context: Context, planned: Plan) -> None:
+    from dpdist.release.streams import course_of
+
+    dataset, due = planned.job.guarantee.dataset, course_of(planned).due(context.ledger)
+    left = [f"{b.cap.unit}={float(b.left):.6g}" for b in context.ledger.budgets(dataset)]
+    text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
+    charge = "its stream was paid for before" if due is None else f"the release would charge {loss_text(due)}"
+    out.print(f"{charge}; {text}")
