@@ -135,7 +135,7 @@ from flows.server import embedded
 plain = story.answer
 
 def answer(context, planned, *rest):
-    if planned.spec.release == ends:
+    if planned.job.release == ends:
         os.kill(os.getpid(), signal.SIGKILL)
     return plain(context, planned, *rest)
 

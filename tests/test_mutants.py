@@ -145,7 +145,7 @@ from tests.mutants.runs import watched
 tree = Path(sys.argv[1])
 told = [watched(tree, ["tests"], calls=True)]
 for source in sys.argv[2:]:
-    (tree / "dpdist" / "amounts.py").write_text(source)
+    (tree / "dpdist" / "domain" / "amounts.py").write_text(source)
     told.append(watched(tree, ["tests"], spare=0.5))
 print(json.dumps(told))
 """

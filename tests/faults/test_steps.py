@@ -56,7 +56,7 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "before the answers": ("dpdist.release.story", "answer"),
     "amid the answers": ("dpdist.grids.estimate.LeastSquares", "answers"),
     "before the files": ("dpdist.page.report", "write"),
-    "amid the files": ("dpdist.page.document", "page"),
+    "amid the files": ("dpdist.page.outputs.web_page", "page"),
 }
 
 
@@ -253,7 +253,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
     path, home, expected = begun.path, begun.home, begun.expected
     monkeypatch.setattr(LeastSquares, "rows_a_task", lambda self: 9)
-    monkeypatch.setattr(engine, "CONNECT_SECONDS", 3)
+    monkeypatch.setattr("dpdist.machine.engine.starting.CONNECT_SECONDS", 3)
     with harness.scheduler_and_worker(home.parent) as (address, scheduler):
 
         def progress(stage: str, line: str) -> None:

@@ -122,7 +122,7 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
             return original(self, function, items, on_done=kill)
 
         patch.setattr(Engine, "map", mapped)
-        patch.setattr(engine, "CONNECT_SECONDS", 3)
+        patch.setattr("dpdist.machine.engine.starting.CONNECT_SECONDS", 3)
         with engine.started(address) as started:
             context = Context(home, Store(home / "store", sizes), started, silent)
             if round_number == 1:

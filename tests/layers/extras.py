@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from fractions import Fraction
 from pathlib import Path
 
 os.environ["PYICEBERG_CATALOG__LAKE__URI"] = f"sqlite:///{Path.cwd()}/catalog.db"
@@ -45,7 +46,7 @@ found = {
     "delta": deltalake.DeltaTable("delta").to_pyarrow_table().num_rows,
     "iceberg": load_catalog("lake").load_table("privacy.answers").scan().to_arrow().num_rows,
 }
-assert 0.5 < accounting.pld_epsilon([accounting.Loss(rho=accounting.Fraction(1, 20))], 1e-6) < 2
+assert 0.5 < accounting.pld_epsilon([accounting.Loss(rho=Fraction(1, 20))], 1e-6) < 2
 assert sqlalchemy.create_engine("postgresql+psycopg://user@host/ledger").dialect.dbapi.__name__ == psycopg.__name__
 assert adbc_driver_postgresql.__version__
 for used in (openlineage.client.OpenLineageClient, opentelemetry.exporter.otlp.proto.http.trace_exporter.OTLPSpanExporter):

@@ -13,7 +13,7 @@ ranges = dp.workloads.prefix(48)
 strategy = dp.strategies.coa(ranges)
 assert strategy.lower_bound <= strategy.workload_cost <= strategy.lower_bound * (1 + 1e-5)
 found = {
-    "costs": [dp.strategies.identity(48).cost(ranges), dp.strategies.marginal_optimum(workload).workload_cost],
+    "costs": [dp.strategies.identity(48).cost(ranges), dp.strategies.marginals(workload).workload_cost],
     "gaussian": dp.privacy.noise.discrete_gaussian(bytes(range(32)), 1000, start=16380, count=8).tolist(),
     "laplace": dp.privacy.noise.discrete_laplace(bytes(range(32)), 1000, count=8).tolist(),
     "epsilon": dp.privacy.accounting.zcdp_epsilon(0.5, 1e-6),

@@ -256,7 +256,7 @@ def test_a_remote_scheduler_asks_for_certificates(
     ):
         with dask.config.set(changed), pytest.raises(EngineError, match=match):
             started_at(processes.address)
-    monkeypatch.setattr(engine, "CONNECT_SECONDS", 3)
+    monkeypatch.setattr("dpdist.machine.engine.starting.CONNECT_SECONDS", 3)
     with pytest.raises(EngineError, match="no Dask scheduler answers at 'tls://127.0.0.1:1'"):
         started_at("tls://127.0.0.1:1")
 

@@ -36,9 +36,12 @@ TESTS = (
             "arrays",
             "asking",
             "contracts",
+            "domain",
             "grids",
+            "machine",
             "mechanisms",
             "privacy",
+            "process",
             "properties",
             "records",
             "release",
@@ -48,11 +51,7 @@ TESTS = (
             "warehouse",
         )
     ),
-    *(
-        f"tests/test_{name}.py"
-        for name in ("domain", "drafts", "durable", "engine", "identities", "leases", "method", "periods", "private")
-    ),
-    *(f"tests/test_{name}.py" for name in ("reduction", "store", "times", "unit")),
+    *(f"tests/test_{name}.py" for name in ("identities", "method", "periods", "unit")),
 )
 """Files and folders whose tests are to catch the faults."""
 

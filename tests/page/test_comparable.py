@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dpdist.page import comparison, site, trends
-from dpdist.page.trends import Published
+from dpdist.page.trends import Edition
 from dpdist.privacy.ledger import opened
 from dpdist.release.method import method
 from dpdist.spec import load
@@ -57,7 +57,7 @@ def changed(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return out
 
 
-def published(folder: Path, content: dict[str, Any], name: str) -> Published:
+def published(folder: Path, content: dict[str, Any], name: str) -> Edition:
     """What the site knows of a release, as far as its spec decides."""
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**content, "release": name}, sort_keys=False))
@@ -67,7 +67,7 @@ def published(folder: Path, content: dict[str, Any], name: str) -> Published:
         "dataset": spec.guarantee.dataset,
         "release": name,
     }
-    return Published(
+    return Edition(
         folder, {**facts, "method": method(spec), "privacy": {"unit": spec.guarantee.protection.unit}, "stream": None}
     )
 
@@ -133,7 +133,7 @@ def test_what_means_the_same_is_compared(tmp_path: Path, content: dict[str, Any]
 
 
 def test_a_certificate_without_a_meaning_is_compared_with_none() -> None:
-    one, other = (Published(Path(name), {"release": name, "period": None, "method": {"counted": "x"}}) for name in "ab")
+    one, other = (Edition(Path(name), {"release": name, "period": None, "method": {"counted": "x"}}) for name in "ab")
     assert one.quantity == one.quantity != other.quantity
 
 

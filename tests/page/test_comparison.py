@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdist.page.comparison import differences, share_noise
-from dpdist.page.trends import Answers, Published, periods, trends
+from dpdist.page.trends import Answers, Edition, periods, trends
 
 
 def answers(values: list[float], half: float, group: str = "g") -> Answers:
@@ -47,7 +47,7 @@ def test_intervals_of_differences_cover(noise: str) -> None:
         assert not low < share < high
 
 
-def certificate(release: str, **facts: object) -> Published:
+def certificate(release: str, **facts: object) -> Edition:
     known = {
         "release": release,
         "period": None,
@@ -55,7 +55,7 @@ def certificate(release: str, **facts: object) -> Published:
         "measurements": {release: f"digest of {release}"},
         "method": {"counted": "records", "meaning": "the same"},
     }
-    return Published(Path(release), {**known, **facts})
+    return Edition(Path(release), {**known, **facts})
 
 
 def test_common_noise_is_seen() -> None:

@@ -37,8 +37,8 @@ def test_budgets_are_converted_as_by_scipy(monkeypatch: pytest.MonkeyPatch) -> N
         compared += 1
         return found
 
-    monkeypatch.setattr(accounting, "brentq", both)
-    monkeypatch.setattr(accounting, "least_value", least)
+    monkeypatch.setattr("dpdist.privacy.accounting.conversion.brentq", both)
+    monkeypatch.setattr("dpdist.privacy.accounting.conversion.least_value", least)
     chosen = random.Random(24)
     for turn in range(200):
         epsilon, delta = 10 ** chosen.uniform(-3, 2), 10 ** chosen.uniform(-15, -1)

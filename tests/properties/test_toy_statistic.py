@@ -111,6 +111,6 @@ def test_it_is_refused_before_anything_is_charged(tmp_path: Path, changes: dict[
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small.write(tmp_path, table=table(), **ASKED)
-    assert load(path).workload[0].statistic.columns == ("paid",)
+    assert load(path).workload.entries[0].statistic.columns == ("paid",)
     monkeypatch.delitem(STATISTICS, "second_moment")
     small.refused_in_one_line(path, "second_moment")

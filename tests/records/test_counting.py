@@ -15,6 +15,7 @@ from dpdist.domain import Attribute, Domain, Layout
 from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.machine import engine
+from dpdist.machine.objects.folder import Folder
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
@@ -287,7 +288,7 @@ def test_counting_lists_nothing_and_shares_no_folder(
     monkeypatch.setattr(Store, "put_values", noted)
     monkeypatch.setattr(Path, "glob", none)
     with monkeypatch.context() as amid:
-        amid.setattr(Store, "listed", none)
+        amid.setattr(Folder, "entries", none)
         counts, _ = count(source, DOMAIN, store, some, root=ROOT)
     assert store.read(counts).sum() == (3000 if person is None else len(set(small.records()["person"].to_pylist())))
     assert len(written) == len(set(written)) <= 24  # not one for each of the ranges of each task: those are 72 or more

@@ -375,7 +375,7 @@ def test_a_finished_release_is_refused_over_other_rows_and_shown_without_the_dat
 
 def ledger_of(home: Path) -> object:
     with opened(home) as ledger:
-        return ledger.receipt("small-1"), ledger.mark()
+        return ledger.receipt("small-1"), ledger.checkpoint()
 
 
 LACK = "cannot read the query's result of the records: put them on a volume that all workers share"

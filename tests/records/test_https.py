@@ -106,7 +106,7 @@ def test_records_of_a_web_server_are_read_as_they_were_hashed(served: tuple[str,
 
     (tmp_path / "other").mkdir()
     certificate(tmp_path / "other")
-    assert "cannot be read" in read(tmp_path / "other" / "trusted.pem")[-1]
+    assert "could not be read" in read(tmp_path / "other" / "trusted.pem")[-1]
     digest, said, _ = read(tmp_path / "trusted.pem")
     assert digest == expected
     assert "records.parquet was changed or replaced" in said

@@ -35,6 +35,8 @@ OF_THE_SPEC = {
     "', '.join(domain.names)",
     "labelled",
     "location",
+    "place",
+    "scheme",
     "location.partition('://')[0]",
     "missing[0]",
     "name",  # a column that the spec names (_named, _named_columns), a variable of 'records.connection' (_secret)
@@ -55,6 +57,9 @@ FIXED = {
     "endings(rows=False)",
     "endings(rows=True)",
     "MOST_RECORDS",
+    "DEFAULTS[name]",  # of an environment variable
+    "text",  # of an environment variable
+    "'no person column' if source.person is None else f'up to {found}'",
     "_what(error)",
     "STRICT",  # of csv_grammar
     "declare",
@@ -112,7 +117,7 @@ def test_no_name_of_a_file_is_made_a_word_elsewhere() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     }
-    assert made == {"records/wording.py", "records/file_tables.py", "spec/model.py", "release/count.py"}
+    assert made == {"records/wording.py", "records/file_tables.py", "spec/origin.py", "release/count.py"}
 
 
 def test_what_files_are_called() -> None:

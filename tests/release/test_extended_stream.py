@@ -238,11 +238,11 @@ def test_rows_that_charge_too_little_are_found(home: Path) -> None:
     run(spec(home, 1, 11, 11, (7,)), home)
     engine = sa.create_engine(f"sqlite:///{home / 'ledger.db'}")
     with engine.begin() as connection:
-        assert connection.execute(sa.select(database.version.c.version)).scalar_one() == database.STREAMS_VERSION
+        assert connection.execute(sa.select(database.version.c.version)).scalar_one() == database.FORMAT
     engine.dispose()
     for part in (Fraction(0), Fraction(1, 2)):
         with (
-            mock.patch("dpdist.privacy.replay.price_of_extension", partial(cheaper, part)),
+            mock.patch("dpdist.privacy.rules.charging.price_of_extension", partial(cheaper, part)),
             opened(home) as ledger,
             pytest.raises(LedgerError, match="breaks the ledger's rules"),
         ):

@@ -20,6 +20,7 @@ from dpdist.privacy.ledger import Ledger, opened
 from dpdist.records.hashing import hashed
 from dpdist.records.sources import write_records
 from dpdist.release import held
+from dpdist.release.context import running
 from tests import forked, small
 from tests.command_line import CommandLine
 
@@ -74,11 +75,17 @@ def test_a_refused_release_leaves_no_records(home: Path, how: str) -> None:
     assert not list((home / "records" / "leases").glob("*"))
 
 
+def swept(home: Path) -> None:
+    """Remove what nobody needs, as every run does."""
+    with running("inline", home=home) as context:
+        held.sweep(context)
+
+
 def test_a_charged_release_keeps_them_until_it_has_finished(home: Path) -> None:
     path = small.write(home.parent / "data", records=SQL)
     small.reserved(path, home)
     (extract,) = left(home)
-    held.sweep(home)
+    swept(home)
     assert left(home) == [extract]
     small.run(path, home)
     assert left(home) == []
@@ -91,7 +98,7 @@ def test_an_aborted_release_keeps_none(
 ) -> None:
     path = small.write(home.parent / "data", records=SQL)
     with (
-        mock.patch("dpdist.release.measure.Ledger.begin_drawing", side_effect=KeyboardInterrupt),
+        mock.patch("dpdist.privacy.ledger.Ledger.begin_drawing", side_effect=KeyboardInterrupt),
         suppress(KeyboardInterrupt),
     ):
         small.run(path, home)
@@ -107,12 +114,12 @@ def test_the_next_run_removes_what_killed_ones_left_and_nobody_goes_on_with(home
     path = small.write(home.parent / "data", records=SQL)
     assert forked.finished(KILLED, path, home, when).returncode == -9
     assert len(left(home)) == 1
-    held.sweep(home)
+    swept(home)
     assert len(left(home)) == kept
     small.run(path, home)
     assert left(home) == []
     assert forked.finished(KILLED, path, home, when).returncode == -9
-    held.sweep(home)  # of a finished release nobody goes on
+    swept(home)  # of a finished release nobody goes on
     assert left(home) == []
 
 
@@ -121,16 +128,16 @@ def test_nobody_comes_back_after_a_stated_time(home: Path) -> None:
     for days, kept in ((29, 1), (31, 0)):
         then = time.time() - days * 86_400
         os.utime(home / "records" / "of" / "small-1", (then, then))
-        held.sweep(home)
+        swept(home)
         assert len(left(home)) == kept
 
 
 def test_what_a_living_run_uses_is_removed_by_nobody(home: Path) -> None:
-    with held.held(home, "small-1") as one:
+    with running("inline", home=home) as context, held.held(context, "small-1") as one:
         (one / "x.parquet").touch()
-        held.sweep(home)
+        held.sweep(context)
         held.remove(home, "small-1")
-        with held.held(home, "small-1", finishes=False) as other:
+        with held.held(context, "small-1", finishes=False) as other:
             assert other == one
         assert left(home) == ["x.parquet"]
     assert left(home) == []

@@ -82,8 +82,7 @@ def selected_names(path: Path, home: Path) -> tuple[str, ...]:
 def test_names_are_selected_kept_and_charged(home: Path) -> None:
     path = written(home.parent / "data")
     done = small.run(path, home)
-    chosen = done.job.measured.attributes["town"].categories
-    assert chosen is not None
+    chosen = done.job.measured.domain.attribute("town").categories
     assert 10 < len(chosen) < NAMES
     assert list(chosen) == sorted(chosen, key=str.encode)
     published = {row["town"] for row in done.answers.arrow.to_pylist()}

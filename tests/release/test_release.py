@@ -467,7 +467,7 @@ def test_releases_that_cannot_be_combined(home: Path) -> None:
         run(small.write(data, **later, ledger={"dataset": "other", "cap": {"rho": 1}}), home)
     distances = [{"filters": {"of": "age", "by": ["sex", "work"], "apply": [{"window": 2}], "around": 9}}]
     small.write(data, workload=distances, release="distances").rename(data / "earlier.yaml")
-    with pytest.raises(InvalidSpec, match="and counts"):
+    with pytest.raises(InvalidSpec, match="cannot be combined: it needs .* counts"):
         run(small.write(data, **later), home)
     with opened(home) as ledger:
         assert {entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"} == {"earlier"}

@@ -130,8 +130,8 @@ def test_a_kind_of_queries_is_planned_released_certified_and_shown(home: Path) -
 
 def test_a_kind_of_queries_goes_with_every_statistic() -> None:
     spec = load(small.spec(domain=AGES, sums={"paid": {"from": 0, "to": 9}}, workload=[{**EVERY, "variance": "paid"}]))
-    assert spec.workload[0].words == f"{STATISTICS['variance'].plural} of paid over every 3 values of age"
-    assert spec.queries.shape[0] == 3
+    assert spec.workload.entries[0].words == f"{STATISTICS['variance'].plural} of paid over every 3 values of age"
+    assert spec.workload.queries.shape[0] == 3
 
 
 def test_kinds_are_documented_and_in_the_schema() -> None:
@@ -185,8 +185,8 @@ def test_a_kind_of_values_is_counted_described_and_outlined(home: Path) -> None:
 
 def test_a_kind_of_filter_is_asked_and_described(tmp_path: Path) -> None:
     spec = load(small.write(tmp_path, workload=[{"filters": {"of": "age", "apply": [{"difference": 2}, {"window": 3}]}}]))
-    assert spec.workload[0].words == "the series of counts over age, filtered: difference 2, window 3"
-    assert spec.queries.blocks[0].name == "difference of 2"
+    assert spec.workload.entries[0].words == "the series of counts over age, filtered: difference 2, window 3"
+    assert spec.workload.queries.blocks[0].name == "difference of 2"
 
 
 def test_a_kind_of_place_is_read_once_and_named(home: Path) -> None:

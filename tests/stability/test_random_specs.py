@@ -308,5 +308,7 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     elif fault == "numbers of records twice":
         monkeypatch.setattr(counting, "counted_rows", twice)
     else:
-        monkeypatch.setattr("dpdist.grids.base.laplace_scale", lambda length, epsilon: laplace_scale(length // 2, epsilon))
+        monkeypatch.setattr(
+            "dpdist.privacy.distributions.laplace_scale", lambda length, epsilon: laplace_scale(length // 2, epsilon)
+        )
     assert not moved(drawn(FAULTS[fault], tmp_path), files=2).covered

@@ -17,7 +17,7 @@ from dpdist.grids.dense import DenseGrid, l1_sensitivity, sensitivity_squared
 from dpdist.operators import Identity, Prefix, Total
 from dpdist.page.content import decimals_of
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.distributions import LAPLACE
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import Sizes
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
@@ -60,7 +60,7 @@ BUILD: dict[str, Callable[[Workload], Strategy]] = {
 
 def unit_noise(grid: DenseGrid) -> Noise:
     """Noise of multiplier 1: its scale is the sensitivity itself."""
-    return Noise(LAPLACE if grid.norm == "l1" else "gaussian", round(grid.sensitivity))
+    return Noise(LAPLACE if grid.norm == "l1" else GAUSSIAN, round(grid.sensitivity))
 
 
 @pytest.mark.parametrize("workload", [MIXED, REAL, prefix(7)], ids=["mixed", "real", "prefix"])

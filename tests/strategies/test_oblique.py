@@ -20,7 +20,7 @@ from dpdist.spec import load
 from dpdist.strategies import coa
 from dpdist.strategies import oblique_bases as module
 from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.oblique_bases import _Asked, _share, oblique
+from dpdist.strategies.oblique_bases import _DirectionCost, _share, oblique
 from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Workload, marginals
 from tests import small
@@ -67,7 +67,7 @@ def test_any_union_is_spanned_exactly_and_never_worse_than_residual(seed: int) -
 
 def test_the_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOLERANCE", 1e-9)
-    asked = _Asked.of(of_ways([6, 5, 3], 2, [1, 2]))
+    asked = _DirectionCost.of(of_ways([6, 5, 3], 2, [1, 2]))
     state = np.random.default_rng(0)
     shares = {0: _share(0.5 * state.normal(size=6)), 1: _share(0.5 * state.normal(size=5))}
     _, gradient = asked.cost(shares)

@@ -19,7 +19,7 @@ from dpdist.release.plan import plan
 from dpdist.spec import load
 from dpdist.strategies import coa, dual_bound
 from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.product_bound import _Asked, bound_steps, product_bound
+from dpdist.strategies.product_bound import _BlockGrams, bound_steps, product_bound
 from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
@@ -58,7 +58,7 @@ def test_it_is_below_the_optimum_and_below_the_dual_at_the_same_weights(seed: in
     assert optimum.workload_cost is not None
     best = product_bound(workload)
     assert 0.5 * optimum.workload_cost < best <= optimum.workload_cost * (1 + 1e-9)
-    asked = _Asked.of(workload)
+    asked = _BlockGrams.of(workload)
     state = np.random.default_rng(seed + 100)
     logs = {axis: state.normal(size=asked.sizes[axis]) for axis in asked.alike}
     dual = np.ones(1)
@@ -69,7 +69,7 @@ def test_it_is_below_the_optimum_and_below_the_dual_at_the_same_weights(seed: in
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
-    asked = _Asked.of(of_ways([5, 4, 3], 2, [1, 2]))
+    asked = _BlockGrams.of(of_ways([5, 4, 3], 2, [1, 2]))
     state = np.random.default_rng(0)
     logs = {0: state.normal(size=5), 1: state.normal(size=4)}
     _, gradient = asked.bound(logs)
