@@ -57,7 +57,7 @@ def artifacts(done: Release, ledger: Ledger) -> None:
     key = _key(done.job.release)
     certificate = done.certificate
     with done.place.copied() as folder:
-        if (folder / "answers.parquet").exists():
+        if report.has_rows(folder):
             rows, total = report.first_rows(folder, group=None, limit=SHOWN_ROWS)
             shown = f"the first {len(rows)} of {total:,} answers of {done.job.release}"
             create_table_artifact(table=rows, key=f"{key}-answers", description=shown)

@@ -138,7 +138,8 @@ def run(
     where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))
     with done.place.copied() as folder:
-        terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
+        if report.has_rows(folder):  # 'formats: [zarr]' has none
+            terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
     out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
 

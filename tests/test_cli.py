@@ -112,6 +112,17 @@ def test_the_operator_alone_is_told_that_every_record_was_dropped(
     assert not any(b"every record was dropped" in content for content in small.tree(Path(folder)).values())
 
 
+def test_a_release_without_a_table_is_published_and_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """'formats: [zarr]' leaves no table whose first answers could be printed: the run has succeeded all the same."""
+    path = small.write(home.parent / "data", output={"folder": str(home.parent / "arrays"), "formats": ["zarr"]})
+    small.run(path, home)
+    told = CommandLine(monkeypatch, capsys)("run", str(path))
+    assert told.code in (0, None), told.err
+    assert "page: " in told.out
+
+
 def test_a_release_is_shown(story: Story, command: CommandLine) -> None:
     del story
     shown = command("show", "small-1", "--group", "sex")

@@ -253,6 +253,11 @@ def _no_release(where: object) -> StoreError:
     )
 
 
+def has_rows(folder: Path) -> bool:
+    """Whether a release has a table whose first rows can be shown: a Parquet table, or a short one of CSV."""
+    return (folder / "answers.parquet").exists() or short_rows(folder) is not None
+
+
 def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
     """The first ``limit`` (0: all) published rows of a group (None: of all), and how many it has.
 
