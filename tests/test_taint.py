@@ -44,7 +44,7 @@ COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", 
 
 def test_every_kind_of_source_is_here() -> None:
     """Whoever adds a kind of file or table, or a place in the spec, adds it to the writers above."""
-    kinds = {str(kind.kind.fget(None)) for kind in extracts.Table.__subclasses__()}
+    kinds = {str(kind.kind.fget(None)) for kind in extracts.RecordTable.__subclasses__()}
     assert kinds | {each.name for each in FORMATS} == COVERED
     with pytest.raises(DpdistError, match="exactly one of 'path', 'sql', 'delta' and 'iceberg'"):
         load(small.spec(records={}))

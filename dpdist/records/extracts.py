@@ -46,7 +46,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Table(ABC):
+class RecordTable(ABC):
     """Where records are that stand in no file."""
 
     @property
@@ -82,7 +82,7 @@ class Extract:
 
 
 def extracted(
-    table: Table,
+    table: RecordTable,
     release: str,
     kept: Path,
     home: Path,
@@ -179,7 +179,7 @@ def _plainly(kind: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Query(Table):
+class Query(RecordTable):
     """One query: of files and DuckDB's databases by DuckDB, of PostgreSQL through ADBC.
 
     Attributes:
@@ -307,7 +307,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class DeltaTable(Table):
+class DeltaTable(RecordTable):
     """A Delta table at one of its versions; the newest when it is first read, unless one is named."""
 
     place: str
@@ -330,7 +330,7 @@ class DeltaTable(Table):
 
 
 @dataclass(frozen=True)
-class IcebergTable(Table):
+class IcebergTable(RecordTable):
     """An Iceberg table, catalog.namespace.table, at one of its snapshots; the current one when it is first read, unless one is named."""
 
     table: str

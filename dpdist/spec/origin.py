@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpdist.domain import Domain
 from dpdist.machine.objects import place_at
-from dpdist.records.extracts import Table
+from dpdist.records.extracts import RecordTable
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
@@ -51,7 +51,7 @@ class Origin:
         return self.called or Called(self.records.location.called)
 
     @cached_property
-    def table(self) -> Table | None:
+    def table(self) -> RecordTable | None:
         """The table that holds the records; None where files do."""
         return self.records.location.table(self.folder, self.records.types)
 

@@ -12,7 +12,7 @@ from dpdist.errors import InvalidInput
 from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
-from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
+from dpdist.records.extracts import DeltaTable, IcebergTable, Query, RecordTable
 from dpdist.records.formats.base import Format
 from dpdist.records.formats.csv import Csv
 from dpdist.records.formats.registry import format_of
@@ -55,7 +55,7 @@ class Location(SpecKind):
         """The format of a single file; None where it is no single file, or nothing says."""
         return None
 
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table | None:
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable | None:
         """The table that holds the records; None where files do.
 
         Args:
@@ -140,7 +140,7 @@ class InQuery(WithCsv):
     def called(self) -> str:
         return "the query's result"
 
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table:
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         connection = self.connection and self.connection.removeprefix("$")
         return Query(self.sql, connection, folder, types, self.grammar)
 
@@ -167,7 +167,7 @@ class InDelta(InLake):
     def check_address(self) -> None:
         place_of(self.delta)
 
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table:
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         return DeltaTable(place_at(self.delta, below=folder).location, self.snapshot)
 
 
@@ -179,7 +179,7 @@ class InIceberg(InLake):
         examples=["lake.shop.visits"],
     )
 
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table:
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         return IcebergTable(self.iceberg, self.snapshot)
 
 

@@ -58,7 +58,7 @@ TYPES: dict[str, ColumnType] = {"age": "whole", "sex": "text", "work": "text", "
 
 
 def read(
-    table: extracts.Table, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
+    table: extracts.RecordTable, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
 ) -> extracts.Extract:
     home.mkdir(exist_ok=True)
     return extracted(table, release, home / "records", home, ROOT, MEMORY, uses, **given)
@@ -260,7 +260,7 @@ def lake(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str,
     ],
 )
 def test_a_package_that_is_missing_is_named_in_one_line(
-    module: str, table: extracts.Table, extra: str, tmp_path: Path
+    module: str, table: extracts.RecordTable, extra: str, tmp_path: Path
 ) -> None:
     with (
         mock.patch.dict("sys.modules", {module: None}),

@@ -21,7 +21,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.records.column_types import ColumnType
 from dpdist.records.counting import count
-from dpdist.records.extracts import DeltaTable, Query, Table, extracted
+from dpdist.records.extracts import DeltaTable, Query, RecordTable, extracted
 from dpdist.records.formats import json_lines
 from dpdist.records.sources import Source, source_of
 from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
@@ -49,7 +49,7 @@ def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarr
     return store.read(count(source, domain, store, engine.inline(), root=ROOT)[0])
 
 
-def extract(table: Table, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
+def extract(table: RecordTable, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
     work.mkdir(exist_ok=True, parents=True)
     return extracted(table, "r", work / "records", work, ROOT, 2**30, uses_of(domain, {}, person, "text", None), types).path
 
@@ -244,7 +244,7 @@ def test_the_order_in_which_a_table_was_written_changes_no_count(how: str, tmp_p
 
             deltalake.write_deltalake(str(place), given[:150])
             deltalake.write_deltalake(str(place), given[150:], mode="append")
-            asked_of: Table = DeltaTable(str(place), None)
+            asked_of: RecordTable = DeltaTable(str(place), None)
         else:
             place.mkdir()
             pyarrow.parquet.write_table(given, place / "x.parquet")

@@ -20,7 +20,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.quantities.registry import STATISTICS
 from dpdist.records.column_types import ColumnType
 from dpdist.records.columns import Column
-from dpdist.records.extracts import Query, Table
+from dpdist.records.extracts import Query, RecordTable
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import explained, json_schema, load
 from dpdist.spec.attributes import ATTRIBUTES
@@ -93,7 +93,7 @@ class InVault(Location):
 
     vault: int = Field(description="the number of the vault", examples=[7])
 
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table:
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         return Query(f"SELECT * FROM 'vault-{self.vault}.parquet'", None, folder, types)
 
 
