@@ -142,7 +142,7 @@ def listings(folder: Path, count: int) -> str:
     os.environ["DPDIST_HOME"] = str(folder / "home")
     engine, keys, site, contexts, story, storing = (
         importlib.import_module(f"dpdist.{name}")
-        for name in ("engine", "privacy.keys", "page.site", "release.context", "release.story", "store")
+        for name in ("machine.engine", "privacy.keys", "page.site", "release.context", "release.story", "machine.store")
     )
     load = importlib.import_module("dpdist.spec").load
     home = folder / "home"
