@@ -49,7 +49,18 @@ def test_secrets_are_where_they_are_used() -> None:
     assert secrets["scheduler"] == {"publisher-dask"}
     assert secrets["register"] == set()
     assert secrets["worker"] == {"dpdist-service"}
-    assert secrets["service"] == {"dpdist-root-key", "dpdist-ledger", "postgres-ca", "publisher-dask", "dpdist-service"}
+    assert secrets["service"] == {
+        *("dpdist-root-key", "dpdist-ledger", "dpdist-metrics"),
+        *("postgres-ca", "publisher-dask", "dpdist-service"),
+    }
+    urls = {volume["name"]: volume["secret"]["secretName"] for volume in found["service"]["volumes"] if "secret" in volume}
+    mounted = {
+        container["name"]: {
+            urls[each["name"]] for each in container["volumeMounts"] if each["mountPath"] == "/run/dpdist/ledger"
+        }
+        for container in found["service"]["containers"]
+    }
+    assert mounted == {"service": {"dpdist-ledger"}, "metrics": {"dpdist-metrics"}}  # the exporter's login cannot charge
     assert [name for name, mounted in secrets.items() if "dpdist-owner" in mounted] == ["migrate"]
     assert secrets["dask-noise"] == {"publisher-dask", "dpdist-root-key", "dpdist-noise", "postgres-ca"}
     assert secrets["dask-worker"] == secrets["dask-optimiser"] == {"publisher-dask"}
