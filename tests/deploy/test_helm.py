@@ -256,7 +256,7 @@ def test_drains_jobs_and_egress() -> None:
     )
     policies = {d["metadata"]["name"].removeprefix("weekly-dpdist-"): d for d in documents if d["kind"] == "NetworkPolicy"}
     ports = {
-        name: {entry["port"] for rule in policy["spec"]["egress"] for entry in rule.get("ports", [])}
+        name: {entry["port"] for rule in policy["spec"].get("egress", []) for entry in rule.get("ports", [])}
         for name, policy in policies.items()
     }
     for name in ("service", "dask", "jobs"):

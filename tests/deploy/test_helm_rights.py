@@ -70,6 +70,14 @@ def test_secrets_are_where_they_are_used() -> None:
     }
 
 
+@pytest.mark.parametrize("case", MATRIX)
+def test_policies_close_both_ways_and_have_no_empty_rules(case: str) -> None:
+    """A server keeps an empty list as none: each upgrade would be a change of the policy."""
+    policies = [d["spec"] for d in rendered(MATRIX[case]) if d["kind"] == "NetworkPolicy"]
+    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in policies)
+    assert all(policy[way] for policy in policies for way in ("ingress", "egress") if way in policy)
+
+
 @pytest.mark.parametrize("cloud", ["aws", "gcs", "azure"])
 def test_cloud_identities_need_no_secret(cloud: str) -> None:
     values = merged(
@@ -113,7 +121,7 @@ def test_what_prefect_commands_has_nothing_to_take() -> None:
     (reached,) = [to for rule in policies["worker"]["egress"] for to in rule.get("to", [])]
     assert reached["podSelector"]["matchExpressions"][0]["values"] == ["service"]
     for name, policy in policies.items():
-        peers = [peer for rule in policy["ingress"] for peer in rule["from"]]
+        peers = [peer for rule in policy.get("ingress", []) for peer in rule["from"]]
         lets_in = {each for peer in peers for each in peer["podSelector"]["matchExpressions"][0]["values"]}
         assert ("worker" in lets_in) == (name == "service"), name
     assert policies["service"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 8443}]

@@ -75,10 +75,7 @@ def registered(installation: Installation, name: str, dataset: str, deployment: 
         "deployments": [
             {
                 "name": name,
-                "work_pool": {
-                    "name": "dpdist",
-                    "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}},
-                },  # as in deploy/prefect.yaml
+                "work_pool": {"name": "dpdist"},
                 "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE", "grace_period_seconds": 600},
                 **deployment,
             }
