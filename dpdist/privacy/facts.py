@@ -16,7 +16,6 @@ from dpdist.privacy.charges import StreamPart
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.receipts import KnownRecords, Receipt
 
-
 UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 """What reading raises where a table holds what dpdist did not write."""
 

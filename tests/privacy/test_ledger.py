@@ -1026,7 +1026,8 @@ DAMAGED = [
 
 
 NAMED = re.compile(
-    r"((the row of )?release 'first'|the row of release 'second'|the cap of 'people'|the sums of 'people', total|row \d+|ledger row \d+|a row of the ledger)"
+    r"((the row of )?release '(first|second)'|the cap of 'people'|the sums of 'people', total|(ledger )?row \d+|a row of the ledger) "
+    r"|release '(first|second)': "
 )
 """How what is damaged is called."""
 
