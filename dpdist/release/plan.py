@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
+from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Cap, Loss
@@ -125,7 +126,7 @@ class Plan(Design):
 
     def certificate(
         self, budget: Budget | None = None, effect: Effect | None = None, *, ledger: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Claims:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
         Args:
@@ -137,7 +138,7 @@ class Plan(Design):
         queries, cap, kind = job.workload.queries.shape[0], guarantee.cap, self.noise.kind
         compared = [{**each.facts(queries, cap), "chosen": each.noise.kind == kind} for each in self.options]
         selection, series = facts_of(job), guarantee.course.facts(self.cells)
-        return {
+        claims = {
             "release": job.release,
             "period": guarantee.day,
             "dataset": guarantee.dataset,
@@ -160,6 +161,7 @@ class Plan(Design):
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
             "versions": versions(),
         }
+        return cast("Claims", claims)
 
     @property
     def cells(self) -> int:

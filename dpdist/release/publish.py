@@ -15,6 +15,7 @@ from dpdist.machine.objects import Folder, Place
 from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.page import report
+from dpdist.page.certificate import Claims
 from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
@@ -54,7 +55,7 @@ def publish(
     planned: Plan,
     measured: StoredArray,
     answers: Answers,
-    certificate: dict[str, Any],
+    certificate: Claims,
     measurements: dict[str, str],
 ) -> Place:
     """The files a reader gets; a finished folder is left as it is.
