@@ -15,7 +15,9 @@ from prefect.events.schemas.events import ResourceSpecification
 TAG = "dpdist"
 """On every deployment: automations match the runs that have it."""
 SILENT_SECONDS = 180
-"""How long a run that sent heartbeats may be silent before it is taken for dead: three heartbeats (deploy/prefect.yaml) and more."""
+"""How long a run that sent heartbeats may be silent before it is taken for dead: three heartbeats and more."""
+HEARTBEATS = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}
+"""What makes a run send heartbeats; seconds between them."""
 STARTING_SECONDS = 900
 """How long a run may be pending: an image may have to be pulled."""
 ENDED = ("Completed", "Failed", "Cancelled", "Crashed", "Suspended")

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from dpdist.machine.objects import place_at
 from dpdist.machine.state import OUTPUT, found_at
 from flows import terminal
 from flows.books import book
 from flows.options import Json, ReleaseName
-from flows.terminal import out, shown
+from flows.terminal import err, out, shown
 
 
 def show(
@@ -34,7 +35,7 @@ def show(
 
     where = found_at(release)
     with where.copied() as folder:
-        certificate = report.certificate_of(folder)
+        certificate, key = report.certificate_of(folder), report.signed_by(place_at(folder))
         if below is not None:
             terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
             return
@@ -45,10 +46,11 @@ def show(
             else {what: report.means_in(folder, certificate, what) for what in ("means", "variances")}
         )
         if as_json:
-            told = {"certificate": certificate, "answers": rows}
+            told = {"certificate": certificate, "signed_by": key, "answers": rows}
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
+        out.print(f"signed with the key {key}", soft_wrap=True, markup=False)
         terminal.print_mechanisms(certificate)
         terminal.print_privacy(certificate)
         terminal.print_post_processing(certificate)
@@ -119,7 +121,11 @@ def site(
     """Write a static site over all releases of a data set: periods, revisions, comparison, budget, methodology and feed."""
     from dpdist.page import site as pages
 
-    found = pages.releases_in(releases, dataset)
     with book() as ledger:
+        found, left_out = pages.releases_in(releases, dataset, ledger=ledger.name(), known=ledger.published())
         folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address)
     out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
+    for line in left_out:
+        err.print(Text.assemble(("left out:", "bold red"), f" {line}"), soft_wrap=True)
+    if left_out:
+        raise typer.Exit(1)

@@ -19,8 +19,21 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import NOBODY, Approvers
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.facts import cap_facts, cap_of, protection_of, receipt_of
-from dpdist.privacy.receipts import Receipt
-from dpdist.privacy.rules.commands import Abort, Approve, BeginDrawing, Command, Commit, Reserve
+from dpdist.privacy.receipts import Publication, Receipt
+from dpdist.privacy.rules.commands import (
+    Abort,
+    Approve,
+    BeginDrawing,
+    ChangeCap,
+    Command,
+    Commit,
+    Declare,
+    NameApprovers,
+    NameSigner,
+    Publish,
+    Reserve,
+)
+from dpdist.privacy.rules.deciding import SIGNERS
 from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State, StreamSoFar
 
 PART_ROWS = 500
@@ -40,8 +53,17 @@ def load(connection: Connection, command: Command) -> State:
             return State(account=account, release=known)
         case Approve(dataset=dataset, release=release):
             return State(dataset_of(connection, dataset), approvals=_approvals(connection, release))
+        case Publish(release=release):
+            known, found = receipt(connection, release), publications(connection, release)
+            return State(release=known, signers=signers(connection), publications=found)
         case _:
-            return State(dataset_of(connection, command.dataset))
+            return _for_names(connection, command)
+
+
+def _for_names(connection: Connection, command: NameSigner | Declare | ChangeCap | NameApprovers) -> State:
+    if isinstance(command, NameSigner):
+        return State(signers=signers(connection))
+    return State(dataset_of(connection, command.dataset))
 
 
 def _for_charge(connection: Connection, charge: Charge) -> State:
@@ -126,6 +148,22 @@ def _approvals(connection: Connection, release: str) -> tuple[Approval, ...]:
     found = connection.execute(sa.select(db.entries).where(mine).order_by(db.entries.c.sequence))
     facts = ((row.dataset, json.loads(row.facts)) for row in found)
     return tuple(Approval(dataset, each["spec"], each["key"]) for dataset, each in facts)
+
+
+def signers(connection: Connection) -> tuple[str, ...]:
+    """The public keys that sign certificates, oldest first."""
+    return tuple(facts["key"] for facts in _facts_of(connection, SIGNERS, "signer"))
+
+
+def publications(connection: Connection, release: str) -> tuple[Publication, ...]:
+    """How a release was published, oldest first."""
+    return tuple(Publication.of(facts) for facts in _facts_of(connection, release, "published"))
+
+
+def _facts_of(connection: Connection, release: str, event: str) -> list[Any]:
+    mine = sa.and_(db.entries.c.release == release, db.entries.c.event == event)
+    found = connection.execute(sa.select(db.entries.c.facts).where(mine).order_by(db.entries.c.sequence))
+    return [json.loads(facts) for facts in found.scalars()]
 
 
 def _standing(connection: Connection, charge: Charge) -> Iterator[Standing]:

@@ -16,7 +16,7 @@ from dpdist.privacy import tables
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import Charge, StreamPart, digest_of_seen
 from dpdist.privacy.facts import cap_of, loss_of, protection_of
-from dpdist.privacy.receipts import Audit, Receipt
+from dpdist.privacy.receipts import Audit, Publication, Receipt
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import (
     Abort,
@@ -27,6 +27,8 @@ from dpdist.privacy.rules.commands import (
     Commit,
     Declare,
     NameApprovers,
+    NameSigner,
+    Publish,
     Reserve,
 )
 from dpdist.privacy.rules.state import (
@@ -86,6 +88,8 @@ class Known:
         self.releases: dict[str, Receipt] = {}
         self.streams: dict[tuple[str, str], StreamSoFar | None] = {}
         self.approvals: dict[str, tuple[Approval, ...]] = {}
+        self.signers: tuple[str, ...] = ()
+        self.publications: dict[str, tuple[Publication, ...]] = {}
         self.standing: dict[str, dict[tuple[str, str], str]] = {}
 
     def follows(self, row: Any) -> bool:
@@ -106,12 +110,8 @@ class Known:
         facts, known = event.facts, self.releases.get(event.release)
         if event.kind == "reserved":
             return self._reserve(event)
-        if event.kind in _OF_DATASETS:
-            return _OF_DATASETS[event.kind](event.dataset, facts)
-        if event.kind == "approved":
-            return Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
-        if event.kind == "aborted":
-            return Abort(event.release)
+        if event.kind in _COMMANDS:
+            return _COMMANDS[event.kind](event)
         if known is None or event.kind not in ("drawing", "committed"):
             return None
         attempt = event.release, event.attempt, known.binding
@@ -149,6 +149,8 @@ class Known:
             self.streams.get((event.dataset, stream)) if stream is not None else None,
             self.approvals.get(event.release, ()),
             tuple(self._standing_of(event)) if event.kind == "reserved" else (),
+            self.signers,
+            self.publications.get(event.release, ()),
         )
 
     def _standing_of(self, event: LedgerEvent) -> Iterator[Standing]:
@@ -166,6 +168,9 @@ class Known:
             self.datasets[event.dataset] = part.dataset
         if event.kind == "approved":
             self.approvals[event.release] = part.approvals
+        if event.kind == "published":
+            self.publications[event.release] = part.publications
+        self.signers = part.signers
         if part.release is None or event.kind not in ("reserved", "drawing", "committed", "aborted"):
             return
         receipt = part.release
@@ -177,13 +182,36 @@ class Known:
             self.standing.setdefault(commitment, {}).setdefault((event.dataset, receipt.period), event.release)
 
 
-_OF_DATASETS: Mapping[str, Callable[[str, Mapping[str, Any]], Command]] = {
-    "declared": lambda dataset, facts: Declare(
-        dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"]
-    ),
-    "capped": lambda dataset, facts: ChangeCap(dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"]),
-    "approvers": lambda dataset, facts: NameApprovers(dataset, Approvers.of(facts), facts["why"], facts["who"]),
+def _declare(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return Declare(event.dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"])
+
+
+def _change_cap(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return ChangeCap(event.dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"])
+
+
+def _name_approvers(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return NameApprovers(event.dataset, Approvers.of(facts), facts["why"], facts["who"])
+
+
+def _approve(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
+
+
+_COMMANDS: Mapping[str, Callable[[LedgerEvent], Command]] = {
+    "declared": _declare,
+    "capped": _change_cap,
+    "approvers": _name_approvers,
+    "approved": _approve,
+    "aborted": lambda event: Abort(event.release),
+    "signer": lambda event: NameSigner(event.facts["key"]),
+    "published": lambda event: Publish(event.release, Publication.of(event.facts)),
 }
+"""What was asked for when an event was written, where the event alone tells."""
 
 
 def _records(connection: Connection) -> dict[str, tuple[int | None, list[str]]]:

@@ -30,6 +30,7 @@ from dpdist.release.context import Context
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
+from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
@@ -94,7 +95,9 @@ def publish(
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
-    return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
+    tables = tuple(target.named for target in outputs.output.to)
+    seal = LedgerSeal(context, job.release, where.location, tables)
+    return report.write(content, where, seal, spread=_spread(context, content, where), notes=Notes(context.store))
 
 
 def _spread(context: Context, content: Content, where: Place) -> TaskMap:

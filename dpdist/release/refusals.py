@@ -127,6 +127,7 @@ def _check_holds(content: bytes | None, output: Place, release: str, receipt: Re
         )
     measured = receipt.measurement_digest if receipt is not None else None
     report.check_same_release(certificate, {"release": release, "measurements": {release: measured}}, output)
+    report.signed_by(output, content or b"")
 
 
 def check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:

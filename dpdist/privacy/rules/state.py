@@ -13,7 +13,7 @@ from typing import Any
 from dpdist.privacy.accounting import NOTHING, Cap, Loss, Rule
 from dpdist.privacy.approvals import NOBODY, Approvers
 from dpdist.privacy.protection import Protection
-from dpdist.privacy.receipts import Receipt
+from dpdist.privacy.receipts import Publication, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class LedgerEvent:
     """What happened: a row of the ledger before it has a place there.
 
     Attributes:
+        dataset: empty for events of the whole ledger.
         release: its id; of a budget's events, a name that no release can have.
         attempt: counts the events of one kind and name, from 1: of two steps that write the same one, the database refuses the second.
     """
@@ -127,6 +128,8 @@ class State:
         stream: of the stream that the command's release is a part of, the releases so far.
         approvals: of the release, oldest first.
         standing: where the records of a charge are charged now.
+        signers: the public keys that sign certificates, oldest first.
+        publications: of the release, oldest first.
     """
 
     dataset: DataSet | None = None
@@ -135,6 +138,8 @@ class State:
     stream: StreamSoFar | None = None
     approvals: tuple[Approval, ...] = ()
     standing: tuple[Standing, ...] = ()
+    signers: tuple[str, ...] = ()
+    publications: tuple[Publication, ...] = ()
 
     def signed(self, dataset: str, spec: str) -> set[str]:
         """The keys that approved a spec of a data set."""
