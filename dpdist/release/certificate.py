@@ -15,6 +15,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.protection import Protection
+from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
@@ -55,6 +56,15 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
 def _participations(protection: Protection) -> dict[str, int]:
     """In how many steps of a stream one person is, and how far apart."""
     return {"participations_of_one_person": protection.participations or 1, "separation": protection.separation}
+
+
+def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
+    """What the data set had been charged when the release was.
+
+    Args:
+        ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+    """
+    return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
 
 
 def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:

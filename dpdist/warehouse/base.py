@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,6 +87,33 @@ class Warehouse(Protocol):
 
         A table that holds them already is left as it is. Raises: StoreError when they cannot be written.
         """
+
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """What the table holds of a release, in any order. Raises: StoreError when it cannot be read."""
+
+
+def difference(rows: Rows, found: Iterator[pa.RecordBatch]) -> str:
+    """How the rows that a table holds of a release differ from the published ones, empty if they do not."""
+    there, sum_there = _sum_of_digests(found, rows.names)
+    if there != rows.number:
+        return f"it has {there:,} rows of the release, {rows.number:,} were published"
+    return "" if sum_there == _sum_of_digests(rows.batches(), rows.names)[1] else "rows of it are not the published ones"
+
+
+def _sum_of_digests(batches: Iterator[pa.RecordBatch], names: list[str]) -> tuple[int, int]:
+    """How many rows there are, and the sum of their digests, in whatever order they come."""
+    number = total = 0
+    for batch in batches:
+        columns = [
+            batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows for name in names
+        ]
+        for row in zip(*columns, strict=True):
+            plain = [
+                None if isinstance(value, float) and math.isnan(value) else value for value in row
+            ]  # warehouses keep NaN as they like
+            total += int.from_bytes(hashlib.sha256(repr(plain).encode()).digest())
+        number += batch.num_rows
+    return number, total % 2**256
 
 
 def needs(package: str, extra: str) -> StoreError:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+import pyarrow as pa
 
 from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
@@ -31,6 +34,16 @@ class Delta:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a store raises
             raise could_not("written", self.place, error) from None
+
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        deltalake = _package()
+        try:
+            query = deltalake.QueryBuilder().register("answers", deltalake.DeltaTable(self.place))
+            found = query.execute(f"SELECT * FROM answers WHERE release = '{release}'")  # an id has no quotes (spec)
+            yield from pa.RecordBatchReader.from_stream(found)
+        except Exception as error:  # noqa: BLE001 - whatever a store raises
+            raise could_not("read", self.place, error) from None
 
     def _write(self, rows: Rows) -> bool:
         deltalake = _package()
