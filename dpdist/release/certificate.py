@@ -14,7 +14,6 @@ from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.protection import Protection
 from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
@@ -37,9 +36,7 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         "unit": protection.unit,
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,
-        "most_records_of_one_person": protection.most_records,
-        **({} if protection.most_groups is None else {"most_groups_of_one_person": protection.most_groups}),
-        **({} if protection.participations is None else _participations(protection)),
+        **protection.bounds(),
         "bound_enforced_while_counting": protection.enforced,
         "bound": protection.bound,
         "meaning": meaning(loss, protection),
@@ -51,11 +48,6 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         "grid_spacing": grid.spacing,
         "sensitivity_squared_on_grid": str(grid.sensitivity_squared),
     }
-
-
-def _participations(protection: Protection) -> dict[str, int]:
-    """In how many steps of a stream one person is, and how far apart."""
-    return {"participations_of_one_person": protection.participations or 1, "separation": protection.separation}
 
 
 def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:

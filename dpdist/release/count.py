@@ -125,4 +125,4 @@ def distance_of(measured: CountedCells, protection: Protection) -> Distance:
 
     Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
     """
-    return measured.quantity.stability(counting.distance_out(protection))
+    return measured.quantity.stability(protection.distance)

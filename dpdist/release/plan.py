@@ -273,7 +273,8 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    if guarantee.protection.most_groups or guarantee.protection.participations or measured.totals:
+    moved = _moved(job)
+    if moved.groups > 1 or moved.participations is not None or measured.totals:
         # what is certified is the optimum for changes of one cell
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)

@@ -94,7 +94,7 @@ def publish(
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
-    tables = tuple(target.named for target in outputs.output.to)
+    tables = tuple((target.kind.key(), target.kind.table) for target in outputs.output.to)
     seal = LedgerSeal(context, job.release, where.location, tables)
     return report.write(content, where, seal, spread=_spread(context, content, where), notes=Notes(context.store))
 

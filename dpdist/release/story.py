@@ -33,6 +33,7 @@ from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context
 from dpdist.release.count import as_read, count, files_of
+from dpdist.release.deliver import deliver
 from dpdist.release.held import held, sweep
 from dpdist.release.measure import checked_integers, drawn_once, write_integers
 from dpdist.release.plan import Plan, plan
@@ -43,7 +44,6 @@ from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import Job
 from dpdist.spec.origin import Origin
-from dpdist.warehouse.targets import deliver
 
 _T = TypeVar("_T")
 
@@ -140,7 +140,7 @@ def release(context: Context, job: Job, *, step: StepRunner = plainly) -> Releas
         place = step("publish", publishing)
         targets = job.outputs.output.to
         if targets:
-            step("deliver", lambda: deliver(place, [target.named for target in targets]))
+            step("deliver", lambda: deliver(place, [target.kind for target in targets]))
     return replace(done, place=place)
 
 

@@ -27,9 +27,8 @@ from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.receipts import Receipt
 from dpdist.release.certificate import budget_facts
+from dpdist.release.deliver import differences, rows_of
 from dpdist.release.ledger_and_store import check_pair, check_release, integers_of, releases_of
-from dpdist.warehouse.base import rows_of
-from dpdist.warehouse.targets import differences
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ class Verification:
             "privacy.unit": protection.unit,
             "privacy.neighbours": protection.neighbours,
             "privacy.one_change": protection.sentence,
-            "privacy.most_records_of_one_person": protection.most_records,
+            **{f"privacy.{name}": bound for name, bound in protection.bounds().items()},
             "privacy.bound": protection.bound,
             "privacy.bound_enforced_while_counting": protection.enforced,
             "privacy.rho": str(loss.zcdp),

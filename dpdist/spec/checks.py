@@ -12,6 +12,7 @@ from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
 from dpdist.records.column_types import ColumnType
+from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
@@ -120,7 +121,7 @@ def _check_participations(job: Job) -> None:
 def _check_counts(job: Job) -> None:
     """Records that were counted before belong to nobody any more."""
     counts, location = job.source.records.counts, job.source.records.location
-    array = location.format is not None and not location.format.holds_rows
+    array = isinstance(location.format, ArrayFormat)
     if (counts is None and array) or (counts is not None and counts.column is None and not array):
         raise InvalidInput(
             f"{Path(location.called).name} holds counts, not records: say what it counts, counts: {{of: ...}}"

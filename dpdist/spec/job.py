@@ -307,12 +307,19 @@ class Guarantee:
     @cached_property
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
-        person, promised = self.person, None
-        if person.column is None and person.participations is not None:
-            promised = self.course.promised_steps(self.columns)
-        bounds = person.most_records, person.column, self.counted, person.most_groups
-        apart = person.participations, person.separation, promised
-        return Protection(self.neighbours, *bounds, *apart, type=None if person.column is None else person.type)
+        given = self.person
+        facts = {
+            "neighbours": self.neighbours,
+            "most_records": given.most_records,
+            "person": given.column,
+            "counted": self.counted,
+            "most_groups": given.most_groups,
+            "participations": given.participations,
+            "separation": given.separation if given.separation > 1 else None,
+            "steps": None if given.column or not given.participations else self.course.promised_steps(self.columns),
+            "type": given.type if given.column else None,
+        }
+        return Protection.from_facts({name: value for name, value in facts.items() if name == "person" or value is not None})
 
     @property
     def day(self) -> str | None:

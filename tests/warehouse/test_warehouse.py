@@ -17,11 +17,12 @@ from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
+from dpdist.release.deliver import deliver, differences, rows_of
 from dpdist.release.memory import DELIVERED_ROW_BYTES
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
-from dpdist.warehouse.base import Rows, rows_of
-from dpdist.warehouse.targets import deliver, differences, warehouse
+from dpdist.spec.targets import TARGETS
+from dpdist.spec.targets.base import Rows
 from tests import small
 from tests.postgres import Server
 
@@ -83,8 +84,8 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
         assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
         assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
     there = published["2026-11-09"][0].place
+    assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
     (named,) = place.items()
-    assert deliver(there, [named]) == []  # it is there: nothing is written
     with rows_of(there) as mine:
         assert list(differences(mine, [named])) == [(" ".join(named), "")]
         other = replace(mine, batches=lambda: (_altered(batch) for batch in mine.batches()))
@@ -107,14 +108,14 @@ def test_rows_of_a_release_are_replaced_never_doubled(
     """A table that holds half of a release, or another certificate of it, holds the published one afterwards."""
     place, read = target
     done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
-    (named,) = place.items()
+    named = TARGETS.of(place)
     with rows_of(done.place) as rows:
         table = rows.reader().read_all().slice(0, rows.number // 2)
         half = Rows(
             rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
         )
-        assert warehouse(*named).write(half)
-    monkeypatch.setattr("dpdist.warehouse.base.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
+        assert named.write(half)
+    monkeypatch.setattr("dpdist.release.deliver.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
     assert deliver(done.place, [named])
     assert len(read()) == rows.number
     assert deliver(done.place, [named]) == []
@@ -125,7 +126,7 @@ def test_a_table_with_other_columns_is_refused_in_one_line(
 ) -> None:
     place, _ = target
     done = small.run(small.write(tmp_path / "r"), home)
-    (named,) = place.items()
+    named = TARGETS.of(place)
     deliver(done.place, [named])
     other = tmp_path / "other"
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
