@@ -149,9 +149,7 @@ class Plan(Design):
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
-            "budget": None
-            if budget is None
-            else {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger},
+            "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
