@@ -103,7 +103,7 @@ def _chart(folder: Path, moment: int) -> None:
     """The archive that ``helm package`` makes, and an OCI layout that holds it."""
     import helm_python
 
-    archive = Path(str(helm_python.package(ROOT / "helm" / "dpdist", folder)))
+    archive = Path(str(helm_python.package(ROOT / "helm" / "dpdist", destination=folder)))
     with helm_python.Chart.load(ROOT / "helm" / "dpdist") as chart:
         about = json.dumps(chart.metadata).encode()
     layer = archive.read_bytes()
@@ -153,7 +153,8 @@ def _provenance(subjects: dict[str, str], commit: str) -> dict[str, Any]:
 
 def check(folder: Path, public_key: Path | None) -> list[str]:
     """A line for each thing that is right. Raises: Wrong with the first that is not."""
-    sums = dict(reversed(line.split("  ", 1)) for line in (folder / SUMS).read_text().splitlines())
+    lines = [line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines()]
+    sums = {name: digest for digest, name in lines}
     there = {each.name for each in folder.iterdir() if not each.name.endswith(".sig")}
     if there != {SUMS, *sums}:
         raise Wrong(f"{SUMS} names {sorted(sums)}, found {sorted(there)}")

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ def test_the_image_s_packages_are_those_of_the_constraints() -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """What ``make dist`` makes of a clean clone, but for the image, and the public key."""
     folder = tmp_path_factory.mktemp("dist")
     private, public = keys(folder)
@@ -44,7 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
     command = ["make", "dist", f"PYTHON={sys.executable}", f"DIST={folder / 'made'}", f"KEY={private}"]
     done = subprocess.run(command, cwd=folder / "clone", capture_output=True, text=True, check=False, timeout=HANGS)
     assert done.returncode == 0, done.stdout + done.stderr
-    yield folder / "made", public
+    return folder / "made", public
 
 
 def checked(folder: Path, public: Path) -> subprocess.CompletedProcess[str]:
