@@ -376,7 +376,7 @@ def bound_weights(context: Context, planned: Plan) -> DualWeights | None:
     workload = planned.job.workload.queries
     if option is None or lower is None or is_long(workload) or workload is not planned.workload:
         return None
-    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload)[1])
+    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload))
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
