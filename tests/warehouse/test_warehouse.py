@@ -79,19 +79,21 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     rows = read()
     for week, (done, _) in published.items():
         table, certificate = report.load(Path(done.folder))
-        mine = [row for row in rows if row["release"] == f"small-{week}"]
-        assert len(mine) == table.num_rows == certificate["queries"]
-        assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
-        assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
+        delivered = [row for row in rows if row["release"] == f"small-{week}"]
+        assert len(delivered) == table.num_rows == certificate["queries"]
+        assert {(str(row["period"]), row["dataset"]) for row in delivered} == {(week, "small")}
+        assert sorted(row["answer"] for row in delivered) == sorted(table["answer"].to_pylist())
     there = published["2026-11-09"][0].place
     assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
     (named,) = place.items()
-    with rows_of(there) as mine:
-        assert list(differences(mine, [named])) == [(" ".join(named), "")]
-        other = replace(mine, batches=lambda: (_altered(batch) for batch in mine.batches()))
+    with rows_of(there) as delivered:
+        assert list(differences(delivered, [named])) == [(" ".join(named), "")]
+        other = replace(delivered, batches=lambda: (_altered(batch) for batch in delivered.batches()))
         assert list(differences(other, [named])) == [(" ".join(named), "rows of it are not the published ones")]
-        fewer = list(differences(replace(mine, number=mine.number - 1), [named]))
-        assert fewer == [(" ".join(named), f"it has {mine.number} rows of the release, {mine.number - 1} were published")]
+        fewer = list(differences(replace(delivered, number=delivered.number - 1), [named]))
+        assert fewer == [
+            (" ".join(named), f"it has {delivered.number} rows of the release, {delivered.number - 1} were published")
+        ]
     assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
 
 
