@@ -134,8 +134,8 @@ def shown(place: Environment, wheel: Path, extra: str, versions: Versions, *prog
 def small_environments(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
     """Mathematics alone on this Python, one small release on the newest other one that is found; at once."""
     folder = tmp_path_factory.mktemp("pythons")
-    found = [(minor, python) for minor in MINORS if minor != HERE and (python := installed.python(minor))]
-    others = dict(found[-1:])
+    there = [(minor, python) for minor in MINORS if minor != HERE and (python := installed.python(minor))]
+    others = dict(there[-1:])
     here = installed.environment(installed.Python(HERE, sys.executable), folder / "pure")
     line = ("python", "-m", "flows.entry", "--version")
     with ThreadPoolExecutor(1 + len(others)) as pool:

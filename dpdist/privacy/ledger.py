@@ -216,11 +216,11 @@ class Ledger(LedgerReader):
         """
         self._step(lambda connection: _taken(connection, Publish(release, publication)))
 
-    def grant(self, application: str, noise: str | None = None) -> None:
-        """Give a database role what publishing needs, and another what noise workers need. Raises: LedgerError (``roles``)."""
+    def grant(self, application: str, noise: str | None = None, metrics: str | None = None) -> None:
+        """Give database roles what publishing, noise workers and the exporter of metrics need. Raises: LedgerError (``roles``)."""
         from dpdist.privacy import roles
 
-        roles.grant(self._database, application, noise)
+        roles.grant(self._database, application, noise, metrics)
 
     def _moved(self, command: BeginDrawing | Commit | Abort, *, erasing: bool = False) -> Receipt:
         receipt = self._step(lambda connection: _taken(connection, command), erasing=erasing).release

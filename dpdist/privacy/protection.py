@@ -118,15 +118,15 @@ class Protection(ABC):
     def from_facts(facts: Mapping[str, Any]) -> Protection:
         """The protection that ``facts`` describes. Raises: InvalidInput when it describes none."""
         for name in ("neighbours", "most_records", "person"):
-            if name not in facts:
+            if name not in facts or (facts[name] is None and name != "person"):
                 raise InvalidInput(f"a protection has neighbours, most_records and person, {name!r} is missing")
-        for name, value in facts.items():
-            if not isinstance(value, int if name in NUMBERS else str) and not (name == "person" and value is None):
+        given = {name: value for name, value in facts.items() if value is not None}
+        for name, value in given.items():
+            if not isinstance(value, int if name in NUMBERS else str):
                 raise InvalidInput(
                     f"a protection's {name!r} is a {'whole number' if name in NUMBERS else 'text'}, found neither"
                 )
-        kind = kind_of(facts)
-        given = {name: value for name, value in facts.items() if value is not None}
+        kind = kind_of(given)
         strange = sorted(given.keys() - {each.name for each in fields(kind)})
         if strange:
             raise InvalidInput(f"a protection of this kind has no {strange[0]!r}: leave it out")
@@ -414,12 +414,12 @@ class PersonsInSteps(Persons):
 
 def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
     """The kind of protection whose bounds these are."""
-    in_steps, person = facts.get("participations") is not None, facts.get("person") is not None
-    if person and facts.get("most_groups") is not None:
+    in_steps = "participations" in facts
+    if "person" not in facts:
+        return RecordsInSteps if in_steps else Records
+    if "most_groups" in facts:
         return PersonsInGroups
-    if person:
-        return PersonsInSteps if in_steps else Persons
-    return RecordsInSteps if in_steps else Records
+    return PersonsInSteps if in_steps else Persons
 
 
 def _apart(protection: RecordsInSteps | PersonsInSteps) -> str:

@@ -66,6 +66,11 @@ class Receipt:
     charged: bool = field(compare=False, default=False)
 
     @property
+    def stream(self) -> str | None:
+        """The stream that it is a part of."""
+        return self.part.stream if self.part else None
+
+    @property
     def runs(self) -> bool:
         """Whether it is charged and not finished."""
         return self.state in RUNNING

@@ -34,7 +34,7 @@ from dpdist.privacy.rules.commands import (
     Reserve,
 )
 from dpdist.privacy.rules.deciding import SIGNERS
-from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State, StreamSoFar
+from dpdist.privacy.rules.state import NOT_BEGUN, UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State
 
 PART_ROWS = 500
 """Commitments that are looked up or written at once."""
@@ -70,9 +70,9 @@ def _for_charge(connection: Connection, charge: Charge) -> State:
     known = receipt(connection, charge.release)
     if known is not None and known.state != "aborted":
         return State(release=known)  # all that asking again needs
-    dataset, stream = dataset_of(connection, charge.dataset), None
-    for earlier in [] if charge.part is None else parts_of(connection, charge.dataset, charge.part.stream):
-        stream = StreamSoFar.after(stream, earlier)
+    dataset, stream = dataset_of(connection, charge.dataset), NOT_BEGUN
+    for earlier in parts_of(connection, charge.dataset, charge.part.stream) if charge.part else []:
+        stream = stream.then(earlier)
     signed = dataset is not None and dataset.approvers.needed
     return State(
         dataset,
@@ -207,9 +207,8 @@ def keep(connection: Connection, state: State, written: LedgerRow) -> None:
 def _keep_release(connection: Connection, reserved: Receipt, written: LedgerRow) -> None:
     connection.execute(db.releases.delete().where(db.releases.c.release == reserved.release))
     values = {name: getattr(reserved, name) for name in ("release", "dataset", "period", "attempt", "state", "sequence")}
-    stream = None if reserved.part is None else reserved.part.stream
     facts = json.dumps(written.event.facts, sort_keys=True)
-    connection.execute(db.releases.insert().values(**values, binding=reserved.binding, facts=facts, stream=stream))
+    connection.execute(db.releases.insert().values(**values, binding=reserved.binding, facts=facts, stream=reserved.stream))
 
 
 def _keep_account(connection: Connection, dataset: str, period: str, account: Account, sequence: int) -> None:

@@ -32,6 +32,7 @@ from dpdist.privacy.rules.commands import (
     Reserve,
 )
 from dpdist.privacy.rules.state import (
+    NOT_BEGUN,
     UNUSED,
     Account,
     Approval,
@@ -86,7 +87,7 @@ class Known:
         self.datasets: dict[str, DataSet] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
         self.releases: dict[str, Receipt] = {}
-        self.streams: dict[tuple[str, str], StreamSoFar | None] = {}
+        self.streams: dict[tuple[str, str | None], StreamSoFar] = {}
         self.approvals: dict[str, tuple[Approval, ...]] = {}
         self.signers: tuple[str, ...] = ()
         self.publications: dict[str, tuple[Publication, ...]] = {}
@@ -141,12 +142,12 @@ class Known:
         known, facts = self.releases.get(event.release), event.facts
         period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
         if known is not None and event.kind != "reserved":
-            period, stream = known.period, None if known.part is None else known.part.stream
+            period, stream = known.period, known.stream
         return State(
             self.datasets.get(event.dataset),
             self.accounts.get((event.dataset, period), UNUSED),
             known,
-            self.streams.get((event.dataset, stream)) if stream is not None else None,
+            self.streams.get((event.dataset, stream), NOT_BEGUN),
             self.approvals.get(event.release, ()),
             tuple(self._standing_of(event)) if event.kind == "reserved" else (),
             self.signers,
@@ -176,8 +177,8 @@ class Known:
         receipt = part.release
         self.releases[event.release] = receipt
         self.accounts[event.dataset, receipt.period] = part.account
-        if receipt.part is not None:
-            self.streams[event.dataset, receipt.part.stream] = part.stream
+        if receipt.part:
+            self.streams[event.dataset, receipt.stream] = part.stream
         for commitment in self._seen_by(event) if event.kind == "reserved" else ():
             self.standing.setdefault(commitment, {}).setdefault((event.dataset, receipt.period), event.release)
 
@@ -237,16 +238,15 @@ def _compare_salts(connection: Connection, known: Known) -> None:
             raise LedgerError(f"release {release!r}: its salt was altered, so its noise cannot be drawn; restore a backup")
 
 
-_COMPARED = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest")
+_COMPARED = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest", "stream")
 _compared = attrgetter(*_COMPARED)
 
 
 def _compare_releases(connection: Connection, known: Known) -> None:
-    query, found = sa.select(*(db.releases.c[name] for name in _COMPARED), db.releases.c.stream), set()
-    for *row, stream in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
+    query, found = sa.select(*(db.releases.c[name] for name in _COMPARED)), set()
+    for row in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
         receipt = known.releases.get(row[0])
-        of = None if receipt is None or receipt.part is None else receipt.part.stream
-        if receipt is None or tuple(row) != _compared(receipt) or stream != of:
+        if receipt is None or tuple(row) != _compared(receipt):
             raise _differs("dpdist_releases", f"release {row[0]!r}")
         found.add(row[0])
     facts = sa.select(db.releases.c.release).outerjoin(db.entries, db.entries.c.sequence == db.releases.c.sequence)

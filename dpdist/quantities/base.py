@@ -15,7 +15,6 @@ Range = tuple[float, float]
 """The smallest and the largest value of a column."""
 MEANS, VARIANCES = "means", "variances"
 """The tables that statistics are published in: one of means, and one whose rows name their statistic."""
-AT_AN_END = "not told apart from an end of its range"
 
 
 @dataclass(frozen=True, kw_only=True)

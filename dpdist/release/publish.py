@@ -15,6 +15,7 @@ from dpdist.machine.objects import Folder, Place
 from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.page import report
+from dpdist.page.certificate import Claims
 from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
@@ -28,7 +29,7 @@ from dpdist.quantities.registry import STATISTICS
 from dpdist.release.context import Context
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
-from dpdist.release.plan import Plan
+from dpdist.release.plan import Plan, bound_weights
 from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
@@ -55,7 +56,7 @@ def publish(
     planned: Plan,
     measured: StoredArray,
     answers: Answers,
-    certificate: dict[str, Any],
+    certificate: Claims,
     measurements: dict[str, str],
 ) -> Place:
     """The files a reader gets; a finished folder is left as it is.
@@ -173,7 +174,8 @@ def published_measurement(
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
+    weights = bound_weights(context, planned)
+    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights)
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dpdist.asking.published import Answer, Published, published
 from dpdist.errors import ReleaseConflict
@@ -23,6 +23,7 @@ from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.page import notebook, report
+from dpdist.page.certificate import Claims
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from dpdist.privacy.receipts import OF_RECORDS, Budget
@@ -79,7 +80,7 @@ class Release:
     charged: bool
     tally: CountSummary
     budget: Budget
-    certificate: dict[str, Any]
+    certificate: Claims
 
     @property
     def job(self) -> Job:

@@ -307,19 +307,10 @@ class Guarantee:
     @cached_property
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
-        given = self.person
-        facts = {
-            "neighbours": self.neighbours,
-            "most_records": given.most_records,
-            "person": given.column,
-            "counted": self.counted,
-            "most_groups": given.most_groups,
-            "participations": given.participations,
-            "separation": given.separation if given.separation > 1 else None,
-            "steps": None if given.column or not given.participations else self.course.promised_steps(self.columns),
-            "type": given.type if given.column else None,
-        }
-        return Protection.from_facts({name: value for name, value in facts.items() if name == "person" or value is not None})
+        promised = self.person.participations and not self.person.column
+        steps = self.course.promised_steps(self.columns) if promised else None
+        facts = {"neighbours": self.neighbours, "counted": self.counted, "steps": steps}
+        return Protection.from_facts(facts | self.person.bounds)
 
     @property
     def day(self) -> str | None:

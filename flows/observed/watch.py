@@ -17,7 +17,7 @@ from dpdist.release.story import Release, StepRunner
 from dpdist.spec import Job
 from flows.observed import lineage, logs, recorder, traces
 from flows.observed.aside import aside
-from flows.observed.run import Observer, Publication, Run
+from flows.observed.run import Observer, Run, RunResult
 
 _T = TypeVar("_T")
 SECONDS = 10.0
@@ -53,7 +53,7 @@ class Watch:
     def published(self, done: Release) -> None:
         """The release is there."""
         with suppress(Exception):  # the release is published, whatever is told of it
-            what = Publication.of(done)
+            what = RunResult.of(done)
             self.tell(lambda observer: observer.published(self.run, what))
 
     def _planned(self, planned: Plan, engine: Engine) -> None:

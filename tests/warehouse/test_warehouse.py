@@ -79,20 +79,20 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     rows = read()
     for week, (done, _) in published.items():
         table, certificate = report.load(Path(done.folder))
-        delivered = [row for row in rows if row["release"] == f"small-{week}"]
-        assert len(delivered) == table.num_rows == certificate["queries"]
-        assert {(str(row["period"]), row["dataset"]) for row in delivered} == {(week, "small")}
-        assert sorted(row["answer"] for row in delivered) == sorted(table["answer"].to_pylist())
+        mine = [row for row in rows if row["release"] == f"small-{week}"]
+        assert len(mine) == table.num_rows == certificate["queries"]
+        assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
+        assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
     there = published["2026-11-09"][0].place
     assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
     (named,) = place.items()
-    with rows_of(there) as delivered:
-        assert list(differences(delivered, [named])) == [(" ".join(named), "")]
-        other = replace(delivered, batches=lambda: (_altered(batch) for batch in delivered.batches()))
+    with rows_of(there) as answers:
+        assert list(differences(answers, [named])) == [(" ".join(named), "")]
+        other = replace(answers, batches=lambda: (_altered(batch) for batch in answers.batches()))
         assert list(differences(other, [named])) == [(" ".join(named), "rows of it are not the published ones")]
-        fewer = list(differences(replace(delivered, number=delivered.number - 1), [named]))
+        fewer = list(differences(replace(answers, number=answers.number - 1), [named]))
         assert fewer == [
-            (" ".join(named), f"it has {delivered.number} rows of the release, {delivered.number - 1} were published")
+            (" ".join(named), f"it has {answers.number} rows of the release, {answers.number - 1} were published")
         ]
     assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.facts import cap_of, protection_of, receipt_of
 from dpdist.privacy.receipts import Publication, Receipt
-from dpdist.privacy.rules.state import Account, Approval, DataSet, LedgerEvent, LedgerRow, State, StreamSoFar
+from dpdist.privacy.rules.state import Account, Approval, DataSet, LedgerEvent, LedgerRow, State
 
 
 def apply(state: State, written: LedgerRow) -> State:
@@ -69,7 +69,7 @@ def _reserved(state: State, written: LedgerRow) -> State:
     receipt = receipt_of(event.release, event.dataset, event.attempt, written.sequence, written.digest, event.facts)
     rule = account.rule or state.dataset.cap.rule_for(receipt.loss)
     charged = Account(rule, account.spent + receipt.loss, account.releases + 1)
-    stream = state.stream if receipt.part is None else StreamSoFar.after(state.stream, receipt)
+    stream = state.stream.then(receipt) if receipt.part else state.stream
     return replace(state, release=receipt, account=charged, stream=stream)
 
 
@@ -81,9 +81,7 @@ def _moved(state: State, event: LedgerEvent, receipt: Receipt) -> State:
         moved = replace(receipt, state="committed", measurement_digest=event.facts["measurement_digest"], salt=None)
     else:
         moved = replace(receipt, state="aborted", salt=None)
-    account, stream = state.account, state.stream
-    if stream is not None and receipt.part is not None:
-        stream = stream.before if event.kind == "aborted" else replace(stream, last=moved)
+    account, stream = state.account, state.stream.moved(moved) if receipt.part else state.stream
     if event.kind == "aborted":
         account = Account(account.rule, account.spent - receipt.loss, account.releases - 1)
     return replace(state, release=moved, account=account, stream=stream)

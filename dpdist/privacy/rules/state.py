@@ -7,7 +7,7 @@ command needs from the tables of its database, by index; ``verify`` keeps all pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpdist.privacy.accounting import NOTHING, Cap, Loss, Rule
@@ -84,18 +84,27 @@ class StreamSoFar:
         spent: all charges together.
     """
 
-    last: Receipt
-    paid: frozenset[str]
-    spent: Loss
-    before: StreamSoFar | None
+    last: Receipt | None = None
+    paid: frozenset[str] = frozenset()
+    spent: Loss = NOTHING
+    before: StreamSoFar | None = None
 
-    @staticmethod
-    def after(before: StreamSoFar | None, last: Receipt) -> StreamSoFar:
-        """A stream with one more release."""
-        if before is None:
-            return StreamSoFar(last, frozenset((last.period,)), last.loss, None)
-        paid = before.paid if last.period in before.paid else before.paid | {last.period}
-        return StreamSoFar(last, paid, before.spent + last.loss, before)
+    @property
+    def stop(self) -> int:
+        """The steps that are measured."""
+        return self.last.part.stop if self.last and self.last.part else 0
+
+    def then(self, last: Receipt) -> StreamSoFar:
+        """The stream with one more release."""
+        paid = self.paid if last.period in self.paid else self.paid | {last.period}
+        return StreamSoFar(last, paid, self.spent + last.loss, self)
+
+    def moved(self, last: Receipt) -> StreamSoFar:
+        """The stream after the next step of its last release: without it, if its charge was given back."""
+        return self.before or NOT_BEGUN if last.state == "aborted" else replace(self, last=last)
+
+
+NOT_BEGUN = StreamSoFar()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,7 @@ class State:
     dataset: DataSet | None = None
     account: Account = UNUSED
     release: Receipt | None = None
-    stream: StreamSoFar | None = None
+    stream: StreamSoFar = NOT_BEGUN
     approvals: tuple[Approval, ...] = ()
     standing: tuple[Standing, ...] = ()
     signers: tuple[str, ...] = ()
