@@ -40,12 +40,17 @@ for command in (
     release_commands.backfill,
     reading_commands.show,
     reading_commands.ask,
+    reading_commands.verify,
     reading_commands.export,
     reading_commands.site,
 ):
     app.command()(command)
 app.add_typer(key_commands.app, name="keys")
 app.add_typer(ledger_commands.app, name="ledger")
+
+
+READING = ("metrics", "verify")
+"""Commands that only read: one may see no more of the state than it shows, the other may have none at all."""
 
 
 def _print_version(asked: bool) -> None:
@@ -73,7 +78,7 @@ def common(
     """
     del version
     home = state_folder()
-    if context.invoked_subcommand != metrics.__name__:  # which only reads, and may see no more of the state than it shows
+    if context.invoked_subcommand not in READING:
         private_folder(home)
     settings.configure(home, debug=debug)
     if debug:

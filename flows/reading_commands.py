@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from dpdist.machine.objects import place_at
-from dpdist.machine.state import OUTPUT, found_at
+from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
 from flows import terminal
 from flows.books import book
 from flows.options import Json, ReleaseName
 from flows.terminal import err, out, shown
+
+if TYPE_CHECKING:
+    from dpdist.release.verification import Finding
 
 
 def show(
@@ -90,6 +95,43 @@ def ask(
     terminal.print_asked(answers, matrix)
     for note in found.notes:
         out.print(note, style="dim")
+
+
+def verify(
+    release: Annotated[str, typer.Argument(help="the id of a release, the folder or URL of a published one, or 'all'")],
+    public: Annotated[
+        bool, typer.Option("--public", help="check the published files alone, as anybody can who has no ledger and no store")
+    ] = False,
+    site: Annotated[Path, typer.Option(help="the folder of a site, whose copies are compared, too")] = Path("site"),
+    head: Annotated[
+        str | None, typer.Option(help="with 'all': the head that an earlier verification of the ledger printed")
+    ] = None,
+) -> None:
+    """Recompute what a release claims: certificate, ledger, store, published files, site and warehouses must agree.
+
+    Nothing is charged. Each line says what was checked, and 'right' or what differs. The exit code is 1 if anything differs.
+    """
+    from dpdist.release import verification
+
+    if public:
+        _print_findings(verification.verified_public(found_at(release)))
+        return
+    with book() as ledger:
+        verified = verification.Verification(store_of(state_folder()), ledger, site)
+        if release == "all":
+            _print_findings(chain(verification.verified_ledger(ledger, head), verified.everything()))
+        else:
+            _print_findings(verified.release(*verification.named(release)))
+
+
+def _print_findings(findings: Iterable[Finding]) -> None:
+    """Each as it is made. Ends with 1 where something differs."""
+    wrong = 0
+    for each in findings:
+        wrong += bool(each.differs)
+        out.print(Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else "right"), soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
 
 
 def export(

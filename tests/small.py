@@ -23,6 +23,7 @@ from dpdist.privacy.ledger import Ledger
 from dpdist.release import story
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.story import Release, StepRunner, plainly
+from dpdist.release.verification import Verification
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 
@@ -77,6 +78,12 @@ class Seal:
 def sign(folder: Path) -> None:
     """Sign a certificate that a test has changed, as nobody but a thief of the key could."""
     (folder / "release.json.sig").write_bytes(Seal().sign((folder / "release.json").read_bytes()))
+
+
+def verified(home: Path, release: str) -> list[str]:
+    """What is found of a release of a home, check after check."""
+    with Ledger.at(home) as ledger:
+        return [str(each) for each in Verification(Store(home / "store"), ledger, Path("site")).release(release)]
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.dual_weights import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
@@ -37,7 +38,7 @@ def kept_dense(
 ) -> DenseStrategy:
     """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator."""
     operator, facts = _kept_matrix(work, name, solve, _facts, over)
-    record = Solve(facts["method"], facts["stop"], ())
+    record = Solve(facts["method"], facts["stop"], (), _dual(facts))
     return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
 
 
@@ -136,7 +137,7 @@ def kept_symmetric(
     values, facts = found
     cuts = np.cumsum([0, *(rows * columns for rows, columns in facts["rows"])])
     mixings = [values[a:b].reshape(shape) for a, b, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)]
-    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),))
+    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),), _dual(facts))
     return strategy_of(symmetry_for(workload), mixings, facts["cost"], facts["lower_bound"], record)
 
 
@@ -146,9 +147,16 @@ def _matrix(operator: Operator) -> Matrix:
     return dense.array
 
 
+def _dual(facts: Mapping[str, Any]) -> Matrix | None:
+    """The solver's weights, where they were kept."""
+    return np.array(facts["dual"]) if "dual" in facts else None
+
+
 def _facts(strategy: Strategy) -> dict[str, Any]:
     assert strategy.solve is not None
+    dual = strategy.solve.dual
     return {
+        **({} if dual is None or dual.size > MOST_KEPT else {"dual": dual.tolist()}),
         "name": strategy.name,
         "cost": strategy.workload_cost,
         "lower_bound": strategy.lower_bound,

@@ -14,6 +14,7 @@ from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
@@ -47,6 +48,15 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         "grid_spacing": grid.spacing,
         "sensitivity_squared_on_grid": str(grid.sensitivity_squared),
     }
+
+
+def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
+    """What the data set had been charged when the release was.
+
+    Args:
+        ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+    """
+    return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
 
 
 def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:

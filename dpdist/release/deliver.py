@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
+from dpdist.errors import DpdistError
 from dpdist.machine.objects import Place
 from dpdist.page import report
+from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.base import Rows, TargetKind
 
 BATCH_ROWS = 100_000
@@ -21,6 +24,36 @@ def deliver(place: Place, targets: Iterable[TargetKind]) -> list[str]:
     """Put a published release into every target; the names of those that did not have it. Raises: StoreError."""
     with rows_of(place) as rows:
         return [target.called for target in targets if target.write(rows)]
+
+
+def differences(rows: Rows, tables: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Of each table, by its kind and name, how it differs from the published rows of a release; empty if it does not."""
+    for kind, name in tables:
+        try:
+            yield f"{kind} {name}", _difference(rows, TARGETS.of({kind: name}).read(rows.release))
+        except (DpdistError, ValueError) as error:
+            yield f"{kind} {name}", str(error)
+
+
+def _difference(rows: Rows, found: Iterator[pa.RecordBatch]) -> str:
+    there, sum_there = _sum_of_digests(found, rows.names)
+    if there != rows.number:
+        return f"it has {there:,} rows of the release, {rows.number:,} were published"
+    return "" if sum_there == _sum_of_digests(rows.batches(), rows.names)[1] else "rows of it are not the published ones"
+
+
+def _sum_of_digests(batches: Iterator[pa.RecordBatch], names: list[str]) -> tuple[int, int]:
+    """How many rows there are, and the sum of their digests, in whatever order they come."""
+    number = total = 0
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in names if name in batch.schema.names]
+        for row in zip(*columns, strict=True):
+            plain = [
+                None if isinstance(value, float) and math.isnan(value) else value for value in row
+            ]  # some keep NaN as NULL
+            total += int.from_bytes(hashlib.sha256(repr(plain).encode()).digest())
+        number += batch.num_rows
+    return number, total % 2**256
 
 
 @contextmanager

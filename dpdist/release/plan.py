@@ -20,6 +20,7 @@ from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.operators import Matrix
 from dpdist.page import notebook
 from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
@@ -43,8 +44,9 @@ from dpdist.strategies import (
     laplace_bound,
 )
 from dpdist.strategies.base import UNIT_VARIANCE
+from dpdist.strategies.dual_weights import DualWeights, dual_weights
 from dpdist.strategies.needs import Effort
-from dpdist.strategies.product_bound import bound_steps, product_bound
+from dpdist.strategies.product_bound import bound_steps, product_weights
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long, is_separable
 
@@ -149,9 +151,7 @@ class Plan(Design):
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
-            "budget": None
-            if budget is None
-            else {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger},
+            "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
@@ -349,13 +349,34 @@ def _lower_bound(context: Context, workload: Workload, norm: Norm, compared: Seq
 
 def _product_bound(context: Context, workload: Workload) -> float:
     """``product_bound``, computed once."""
+    return _product_weights(context, workload)[0]
+
+
+def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
+    """``product_weights``, computed once. A bound that an earlier version kept has no weights."""
     work = Planning(context)
     name = f"bounds/{workload.fingerprint[:32]}-product"
     found = work.kept(name)
     if found is None and bound_steps(workload):
         work.tell("bounding the optimum")
-        found = work.keep(name, np.array([work.largest(product_bound, workload)]), {})
-    return 0.0 if found is None else float(found[0][0])
+        bound, weights = work.largest(product_weights, workload)
+        facts = {"attributes": {str(axis): each.size for axis, each in weights.items()}}
+        found = work.keep(name, np.concatenate([[bound], *weights.values()]), facts)
+    if found is None:
+        return 0.0, {}
+    sizes = {int(axis): size for axis, size in found[1].get("attributes", {}).items()}
+    parts = np.split(found[0][1:], np.cumsum(list(sizes.values()))[:-1]) if sizes else []
+    return float(found[0][0]), dict(zip(sizes, parts, strict=True))
+
+
+def bound_weights(context: Context, planned: Plan) -> DualWeights | None:
+    """Weights that prove the certificate's lower bound to readers; None where there is none, or none that are at hand prove it."""
+    option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
+    lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
+    workload = planned.job.workload.queries
+    if option is None or lower is None or is_long(workload) or workload is not planned.workload:
+        return None
+    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload)[1])
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:

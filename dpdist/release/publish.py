@@ -29,7 +29,7 @@ from dpdist.quantities.registry import STATISTICS
 from dpdist.release.context import Context
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
-from dpdist.release.plan import Plan
+from dpdist.release.plan import Plan, bound_weights
 from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
@@ -174,7 +174,8 @@ def published_measurement(
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
+    weights = bound_weights(context, planned)
+    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights)
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 

@@ -9,6 +9,7 @@ import pytest
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.quantities.counts import Distances, PersonsByGroup
 from dpdist.quantities.sums import Shares
+from dpdist.release import verification
 from dpdist.spec import Job, checks, load
 from dpdist.stability import Distance
 from tests.properties.compositions import (
@@ -17,6 +18,7 @@ from tests.properties.compositions import (
     ROOMS,
     Choice,
     content_of,
+    context_of_all,
     covering,
     document,
     refusal,
@@ -55,7 +57,10 @@ def unexpected(row: Choice) -> str | None:
 
 
 def test_a_sample_is_released(tmp_path: Path) -> None:
-    """Specs of one part from each room, down to the page: every part that reads records of this machine is in one of them."""
+    """Specs of one part from each room, down to the page: every part that reads records of this machine is in one of them.
+
+    What the ledger and the store say of each is what its certificate says.
+    """
     here = [row for row in covering() if row["sources"] not in ("PostgreSQL", "Delta")]
     for number, row in enumerate(here[::SAMPLED]):
         folder = tmp_path / f"sample-{number}"
@@ -63,6 +68,8 @@ def test_a_sample_is_released(tmp_path: Path) -> None:
         done = released(row, folder)
         assert done.charged
         assert (folder / "published" / "index.html").is_file()
+        found = verification.Verification(context_of_all().store, context_of_all().ledger, folder).release(folder.name)
+        assert [str(each) for each in found if each.differs] == [], row
 
 
 @pytest.mark.parametrize("choice", [{"queries": "filters around a count"}, {"quantities": "persons by group"}])

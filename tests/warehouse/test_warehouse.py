@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 
@@ -15,7 +17,7 @@ from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
-from dpdist.release.deliver import deliver, rows_of
+from dpdist.release.deliver import deliver, differences, rows_of
 from dpdist.release.memory import DELIVERED_ROW_BYTES
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
@@ -83,6 +85,23 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
         assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
     there = published["2026-11-09"][0].place
     assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
+    (named,) = place.items()
+    with rows_of(there) as answers:
+        assert list(differences(answers, [named])) == [(" ".join(named), "")]
+        other = replace(answers, batches=lambda: (_altered(batch) for batch in answers.batches()))
+        assert list(differences(other, [named])) == [(" ".join(named), "rows of it are not the published ones")]
+        fewer = list(differences(replace(answers, number=answers.number - 1), [named]))
+        assert fewer == [
+            (" ".join(named), f"it has {answers.number} rows of the release, {answers.number - 1} were published")
+        ]
+    assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
+
+
+def _altered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with another answer in the first of them."""
+    place = batch.schema.names.index("answer")
+    values = batch.column(place).to_pylist()
+    return batch.set_column(place, batch.schema.field(place), pa.array([values[0] + 1.0, *values[1:]], pa.float64()))
 
 
 def test_rows_of_a_release_are_replaced_never_doubled(

@@ -71,6 +71,10 @@ class TargetKind(SpecKind):
         A table that holds them already is left as it is. Raises: StoreError when they cannot be written.
         """
 
+    @abstractmethod
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """What the table holds of a release, in any order. Raises: StoreError when it cannot be read."""
+
 
 def needs(package: str, extra: str) -> StoreError:
     """The error of a package that is not installed."""

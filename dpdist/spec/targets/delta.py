@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -10,6 +11,9 @@ from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
 from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
 from dpdist.spec.values import PathText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class ToDelta(TargetKind):
@@ -38,6 +42,18 @@ class ToDelta(TargetKind):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a store raises
             raise could_not("written", self.place, error) from None
+
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        deltalake = _package()
+        import pyarrow as pa
+
+        try:
+            query = deltalake.QueryBuilder().register("answers", deltalake.DeltaTable(self.place))
+            found = query.execute(f"SELECT * FROM answers WHERE release = '{release}'")  # an id has no quotes (spec)
+            yield from pa.RecordBatchReader.from_stream(found)
+        except Exception as error:  # noqa: BLE001 - whatever a store raises
+            raise could_not("read", self.place, error) from None
 
     def _write(self, rows: Rows) -> bool:
         deltalake, place = _package(), self.place

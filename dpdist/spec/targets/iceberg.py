@@ -55,6 +55,18 @@ class ToIceberg(TargetKind):
         except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
             raise could_not("written", self.table, error) from None
 
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        catalog = self._catalog()
+        try:
+            from pyiceberg import expressions
+
+            where: Any = expressions
+            table = catalog.load_table(self.table_name)
+            yield from table.scan(row_filter=where.EqualTo("release", release)).to_arrow_batch_reader()
+        except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
+            raise could_not("read", self.table, error) from None
+
     def _write(self, catalog: Any, rows: Rows) -> bool:
         from pyiceberg import expressions
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 URL, URL_FILE = "DPDIST_WAREHOUSE", "DPDIST_WAREHOUSE_FILE"
 NAME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
@@ -53,6 +57,13 @@ class ToPostgres(TargetKind):
             written = self._write(cursor, rows)
             connection.commit()
             return written
+
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        schema, table = self.place
+        with self._connected("read") as connection, connection.cursor() as cursor:
+            cursor.execute(f'SELECT * FROM "{schema}"."{table}" WHERE release = $1', (release,))
+            yield from cursor.fetch_record_batch()
 
     def _write(self, cursor: Any, rows: Rows) -> bool:
         schema, table = self.place
