@@ -133,7 +133,7 @@ class Plan(Design):
 
         Args:
             budget: what the data set had been charged when the release was, unless it is only planned.
-            ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+            ledger: the name of the ledger that charged it, by which a copy that was rolled back is recognised.
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         job, guarantee = self.job, self.job.guarantee
@@ -403,7 +403,7 @@ def _grid(job: Job, strategy: Strategy) -> Grid:
 
 
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
-    """Post-processing that the strategy cannot have, told before anything is charged."""
+    """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
         return
     options, queries = job.outputs.postprocess, job.workload.queries

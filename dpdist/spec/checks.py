@@ -1,4 +1,4 @@
-"""What a spec as a whole must keep to: rules between its parts, each told with the line that breaks it."""
+"""What a spec as a whole must keep to: rules between its parts, each reported with the line that breaks it."""
 
 from __future__ import annotations
 
