@@ -11,6 +11,7 @@ from dpdist.grids.base import Norm
 from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
@@ -24,6 +25,14 @@ WORST_TOLERANCE = 1e-4
 def name_of(workload: Workload, method: str) -> str:
     """Where a workload's strategy by some method is kept. Ledgers in flight rely on it: it never changes."""
     return f"strategies/{workload.fingerprint[:32]}-{method}"
+
+
+def name_for(workload: Workload, method: str, moved: Distance) -> str:
+    """Where a strategy is kept that was found for what one change moves: by its sides, and in which cells or steps it lies."""
+    steps = "" if moved.participations is None else f"-{moved.participations}-steps-{moved.separation}-apart"
+    groups = "" if moved.groups == 1 else f"-{moved.groups}-cells"
+    sides = f"{'-replaced' if moved.replaced else ''}{'-signed' if moved.signed else ''}"
+    return name_of(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}")
 
 
 def kept_dense(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,10 +30,10 @@ from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
-from dpdist.release.count import distance_of
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
+from dpdist.release.setting import distance_of, setting_of
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.stability import Distance
@@ -240,7 +240,7 @@ def plan(context: Context, job: Job) -> Plan:
     _check_fit(job, chosen.strategy, chosen.grid)
     largest = max(option.effort.memory_bytes for option in options)
     before = job.guarantee.course.former
-    former = None if before is None else plan(context, before)
+    former = None if before is None else _by(plan(context, before), chosen.strategy.name)
     planned = Plan(**vars(chosen), job=job, options=options, former=former)
     planned = replace(planned, effort=replace(chosen.effort, memory_bytes=largest))
     memory.check(stage_memory(planned, context.engine), FEWER)
@@ -265,19 +265,21 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
-    compared = _fitting(job, [strategy_of(context, asked, guarantee.course, name, norm) for name in names])
+    if not names:
+        raise InvalidInput("no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'")
+    compared = _fitting(job, [strategy_of(context, job, name, norm) for name in names])
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
-    strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(job, compared)
+    reaches = _reaches(job, compared)
+    strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(compared, reaches)
     grid = _grid(job, strategy)
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    if guarantee.protection.most_groups or guarantee.protection.participations or measured.totals:
-        # what is certified is the optimum for changes of one cell
-        table = [replace(row, gap=None) for row in table]
+    if reaches:
+        table = _for_persons(table, strategy, reaches)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
@@ -286,8 +288,8 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
     """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
     asked, alone = job.workload, mechanism_of(CELL_BY_CELL)
-    names = considered(asked.chosen, norm, asked.queries, asked.limits)
-    several = asked.chosen == AUTO and asked.objective == "total" and _moved(job).groups > 1
+    names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting_of(job))
+    several = asked.mechanism == AUTO and asked.objective == "total" and _moved(job).groups > 1
     if not several or alone.name in names or alone.cannot(asked.queries) is not None or not_long(alone, asked.queries):
         return names
     return (*names, alone.name)
@@ -301,17 +303,36 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
     return [each for each in compared if _grid(job, each).estimates(cells, jointly=jointly)] or compared
 
 
-def _best(job: Job, compared: list[Strategy]) -> Strategy:
-    """The strategy of least cost. Where a person is in several cells, costs are those of what a person can reach."""
-    if len(compared) == 1 or not (job.measured.totals or _moved(job).groups > 1):
+def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
+    """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
+    protection = job.guarantee.protection
+    if not (protection.most_groups or protection.participations or job.measured.totals):
+        return {}
+    grids = ((strategy, _grid(job, strategy)) for strategy in compared)
+    return {strategy.name: grid.sensitivity * grid.spacing / strategy.sensitivity for strategy, grid in grids}
+
+
+def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
+    """The strategy of least cost. Where a person is in several cells or steps, costs are those of what a person can reach."""
+    if len(compared) == 1 or not reaches:
         return best(compared)
+    costs = [math.inf if each.workload_cost is None else each.workload_cost * reaches[each.name] ** 2 for each in compared]
+    return compared[costs.index(min(costs))]
 
-    def cost(strategy: Strategy) -> float:
-        grid = _grid(job, strategy)
-        found = strategy.workload_cost
-        return math.inf if found is None else found * (grid.sensitivity * grid.spacing / strategy.sensitivity) ** 2
 
-    return min(compared, key=cost)
+def _for_persons(table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float]) -> list[Candidate]:
+    """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
+
+    They are counted in the noise of the chosen one, as everywhere. What is certified is the optimum for changes of one cell: no gap is
+    shown.
+    """
+
+    def seen(row: Candidate) -> Candidate:
+        more = reaches[row.mechanism] / reaches[chosen.name]
+        cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
+        return replace(row, cost=cost, worst=worst, gap=None)
+
+    return [seen(row) for row in table]
 
 
 def alternatives_of(planned: Plan) -> Iterator[Plan]:
@@ -324,7 +345,15 @@ def alternatives_of(planned: Plan) -> Iterator[Plan]:
             bought = planned.job.guarantee.budget.loss_with(grid.norm)
             noise = grid.noise(bought)
             loss = grid.loss(bought, noise)
-            yield replace(planned, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss)
+            former = None if planned.former is None else _by(planned.former, strategy.name)
+            yield replace(planned, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss, former=former)
+
+
+def _by(planned: Plan, mechanism: str) -> Plan:
+    """The plan with another mechanism that was compared, where there is one: a stream's horizons are measured by one mechanism."""
+    if planned.strategy.name == mechanism:
+        return planned
+    return next((each for each in alternatives_of(planned) if each.strategy.name == mechanism), planned)
 
 
 BOUND_COPIES = 6

@@ -18,8 +18,8 @@ from dpdist.privacy import keys
 from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_groups
 from dpdist.release.context import Context, silent
-from dpdist.release.count import distance_of
 from dpdist.release.plan import Plan, plan
+from dpdist.release.setting import distance_of
 from dpdist.spec import load
 from tests import small
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed

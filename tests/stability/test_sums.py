@@ -19,8 +19,8 @@ from dpdist.privacy.protection import Protection
 from dpdist.quantities.sums import Shares
 from dpdist.records import counting
 from dpdist.release.context import Context, silent
-from dpdist.release.count import distance_of
 from dpdist.release.plan import Plan, plan
+from dpdist.release.setting import distance_of
 from dpdist.spec import load
 from tests import small
 from tests.stability.files import FORMS, PROTECTIONS, Data
