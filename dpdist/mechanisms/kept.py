@@ -14,6 +14,7 @@ from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.workloads import Workload
@@ -48,6 +49,18 @@ def kept_dense(
     operator, facts = _kept_matrix(work, name, solve, _facts, over)
     record = Solve(facts["method"], facts["stop"], ())
     return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
+
+
+def kept_for_persons(work: PlanWorkspace, name: str, mechanism: str, solve: Callable[[], DenseStrategy]) -> DenseStrategy:
+    """A strategy for persons in several cells or steps, kept as a matrix over the cells with its proof."""
+
+    def facts(solved: Strategy) -> dict[str, Any]:
+        return {**_facts(solved), "persons": None if solved.persons is None else solved.persons.facts()}
+
+    operator, known = _kept_matrix(work, name, solve, facts, None)
+    proof = None if known["persons"] is None else PersonsBound.of(known["persons"])
+    record = Solve(known["method"], known["stop"], ())
+    return DenseStrategy(mechanism, operator, known["cost"], known["lower_bound"], record, persons=proof)
 
 
 def kept_worst(

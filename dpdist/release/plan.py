@@ -18,6 +18,7 @@ from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
+from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
@@ -47,8 +48,9 @@ from dpdist.strategies.product_bound import bound_steps, product_bound
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long, is_separable
 
-CELL_BY_CELL = "identity"
-"""The mechanism that measures every cell by itself, so that what a person adds to several cells is orthogonal."""
+COA = Coa()
+BY_PERSONS = (COA.name, "identity")
+"""The mechanism that knows the optimum for persons, and the one that measures every cell by itself: what a person adds is orthogonal."""
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
 MUCH_NOISE = 100_000
@@ -144,7 +146,7 @@ class Plan(Design):
             "spec_digest": job.digest,
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
-            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier),
+            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.compared),
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
@@ -266,7 +268,9 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     if not names:
-        raise InvalidInput("no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'")
+        raise InvalidInput(
+            "no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'"
+        )
     compared = _fitting(job, [strategy_of(context, job, name, norm) for name in names])
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
@@ -279,20 +283,28 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
     if reaches:
-        table = _for_persons(table, strategy, reaches)
+        table = _for_persons(table, compared, strategy, reaches, _moved(job).records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
-    """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
-    asked, alone = job.workload, mechanism_of(CELL_BY_CELL)
-    names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting_of(job))
-    several = asked.mechanism == AUTO and asked.objective == "total" and _moved(job).groups > 1
-    if not several or alone.name in names or alone.cannot(asked.queries) is not None or not_long(alone, asked.queries):
+    """The mechanisms that are compared. A certificate for one record is none for persons in several cells.
+
+    Of these each cell by itself tells little, and the optimum for persons is known where there are few cells.
+    """
+    asked, setting = job.workload, setting_of(job)
+    names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
+    if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1:
         return names
-    return (*names, alone.name)
+    more = [each for each in map(mechanism_of, BY_PERSONS) if each.name not in names and norm in each.noises]
+    if not COA.knows_persons(asked.queries, setting):
+        more = [each for each in more if each.name != COA.name]
+    return (
+        *names,
+        *(each.name for each in more if each.cannot(asked.queries) is None and not not_long(each, asked.queries)),
+    )
 
 
 def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
@@ -320,17 +332,21 @@ def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
     return compared[costs.index(min(costs))]
 
 
-def _for_persons(table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float]) -> list[Candidate]:
+def _for_persons(
+    table: Sequence[Candidate], compared: Sequence[Strategy], chosen: Strategy, reaches: Mapping[str, float], records: int
+) -> list[Candidate]:
     """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
 
-    They are counted in the noise of the chosen one, as everywhere. What is certified is the optimum for changes of one cell: no gap is
-    shown.
+    They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
+    known; what is certified for changes of one cell does not count.
     """
+    bound = max((each.persons.lower_bound for each in compared if each.persons is not None), default=None)
 
     def seen(row: Candidate) -> Candidate:
-        more = reaches[row.mechanism] / reaches[chosen.name]
+        own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
+        gap = None if row.cost is None or bound is None else row.cost * (own / records) ** 2 / bound - 1.0
         cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
-        return replace(row, cost=cost, worst=worst, gap=None)
+        return replace(row, cost=cost, worst=worst, gap=gap)
 
     return [seen(row) for row in table]
 

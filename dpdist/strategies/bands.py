@@ -163,7 +163,7 @@ def _least(objective: Objective, start: Matrix, steps: int) -> Matrix:
 def _steps_that_reach(persons: Persons, width: int) -> Matrix:
     """Of each coefficient in how many of a person's steps it is within the series, where these are as early as they can be."""
     ends = persons.steps - persons.separation * np.arange(persons.most)
-    return (np.arange(width)[:, None] < ends).sum(axis=1).astype(np.float64)
+    return np.asarray((np.arange(width)[:, None] < ends).sum(axis=1), dtype=np.float64)
 
 
 def _unit(n: int) -> Matrix:

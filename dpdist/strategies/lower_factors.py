@@ -111,7 +111,7 @@ def continued(workload: Workload, former: Matrix, own: DenseStrategy) -> DenseSt
     steps, whole = former.shape[0], own.operator.dense()
 
     def of(scale: float) -> Matrix:
-        made = np.exp(scale) * whole
+        made: Matrix = math.exp(scale) * whole
         made[:steps] = 0.0
         made[:steps, :steps] = former
         return made
