@@ -1,4 +1,4 @@
-"""One release in a process of its own, which the measuring service starts: what may be told of it, a JSON document a line, on its output.
+"""One release in a process of its own, which the measuring service starts: what may be reported of it, a JSON document a line.
 
 What stops it stops neither the service nor the releases beside it. Only public facts leave it: no line of a private stage, no error's
 text but dpdist's own.
@@ -32,9 +32,9 @@ TRIES = 3
 """How often a stage is begun where the cluster goes away."""
 AGAIN_SECONDS = 5
 LINE = 400
-"""Longest line that is told of a stage."""
+"""Longest line that is reported of a stage."""
 LONGEST = 4000
-"""Longest line that is told of a refusal."""
+"""Longest line that is reported of a refusal."""
 
 
 def command(given: Given, digest: str, period: datetime.date | None) -> list[str]:

@@ -11,8 +11,11 @@ from dpdist.grids.base import Norm
 from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.dual_weights import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.workloads import Workload
@@ -26,6 +29,14 @@ def name_of(workload: Workload, method: str) -> str:
     return f"strategies/{workload.fingerprint[:32]}-{method}"
 
 
+def name_for(workload: Workload, method: str, moved: Distance) -> str:
+    """Where a strategy is kept that was found for what one change moves: by its sides, and in which cells or steps it lies."""
+    steps = "" if moved.participations is None else f"-{moved.participations}-steps-{moved.separation}-apart"
+    groups = "" if moved.groups == 1 else f"-{moved.groups}-cells"
+    sides = f"{'-replaced' if moved.replaced else ''}{'-signed' if moved.signed else ''}"
+    return name_of(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}")
+
+
 def kept_dense(
     work: PlanWorkspace,
     name: str,
@@ -37,8 +48,20 @@ def kept_dense(
 ) -> DenseStrategy:
     """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator."""
     operator, facts = _kept_matrix(work, name, solve, _facts, over)
-    record = Solve(facts["method"], facts["stop"], ())
+    record = Solve(facts["method"], facts["stop"], (), _dual(facts))
     return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
+
+
+def kept_for_persons(work: PlanWorkspace, name: str, mechanism: str, solve: Callable[[], DenseStrategy]) -> DenseStrategy:
+    """A strategy for persons in several cells or steps, kept as a matrix over the cells with its proof."""
+
+    def facts(solved: Strategy) -> dict[str, Any]:
+        return {**_facts(solved), "persons": None if solved.persons is None else solved.persons.facts()}
+
+    operator, known = _kept_matrix(work, name, solve, facts, None)
+    proof = None if known["persons"] is None else PersonsBound.of(known["persons"])
+    record = Solve(known["method"], known["stop"], ())
+    return DenseStrategy(mechanism, operator, known["cost"], known["lower_bound"], record, persons=proof)
 
 
 def kept_worst(
@@ -136,7 +159,7 @@ def kept_symmetric(
     values, facts = found
     cuts = np.cumsum([0, *(rows * columns for rows, columns in facts["rows"])])
     mixings = [values[a:b].reshape(shape) for a, b, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)]
-    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),))
+    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),), _dual(facts))
     return strategy_of(symmetry_for(workload), mixings, facts["cost"], facts["lower_bound"], record)
 
 
@@ -146,9 +169,16 @@ def _matrix(operator: Operator) -> Matrix:
     return dense.array
 
 
+def _dual(facts: Mapping[str, Any]) -> Matrix | None:
+    """The solver's weights, where they were kept."""
+    return np.array(facts["dual"]) if "dual" in facts else None
+
+
 def _facts(strategy: Strategy) -> dict[str, Any]:
     assert strategy.solve is not None
+    dual = strategy.solve.dual
     return {
+        **({} if dual is None or dual.size > MOST_KEPT else {"dual": dual.tolist()}),
         "name": strategy.name,
         "cost": strategy.workload_cost,
         "lower_bound": strategy.lower_bound,

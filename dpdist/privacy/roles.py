@@ -14,7 +14,7 @@ from dpdist.errors import LedgerError
 from dpdist.privacy import database as db
 from dpdist.privacy import triggers
 
-CHARGING = ("reserved", "drawing", "committed", "aborted", "approved")
+CHARGING = ("reserved", "drawing", "committed", "aborted", "approved", "signer", "published")
 """Events that the application writes (an approval carries its own signature); those that change what may be spent are the owner's."""
 
 

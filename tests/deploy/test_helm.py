@@ -157,7 +157,9 @@ def test_golden(case: str) -> None:
     assert text == file.read_text(), f"{file.name} differs: look at it, then DPDIST_GOLDEN=write pytest tests/deploy"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "version", [VERSIONS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in VERSIONS[1:-1]), VERSIONS[-1]]
+)
 @pytest.mark.parametrize("case", MATRIX)
 def test_manifests_are_valid(case: str, version: str) -> None:
     found = rendered(MATRIX[case])
