@@ -1,7 +1,7 @@
 """How far a change of the files can move what is computed from them, step by step (docs/stability.md).
 
 Every step between the files and the integers that are measured declares how far its output can move, given how far its input
-can move: ``records.counting.distance_out`` (files to counts), ``Layout.distance_out`` (cells to tables), ``distance_around``
+can move: ``privacy.protection.Protection.distance`` (files to counts), ``Layout.distance_out`` (cells to tables), ``distance_around``
 (counts to their distances from a public count). The grid turns the last distance into an exact squared sensitivity, which decides
 the noise.
 """
@@ -24,6 +24,7 @@ class Distance:
         groups: in up to so many different cells up to ``records`` records each.
         participations, separation: or in up to so many steps of a series, any two of which are so many steps apart, up to ``records``
             records each; None: all of them may lie in one step.
+        signed: whether what a record adds may also lower a count, as the sum of an amount below zero does.
 
     >>> Distance(2, replaced=True).length
     4
@@ -38,6 +39,7 @@ class Distance:
     groups: int = 1
     participations: int | None = None
     separation: int = 1
+    signed: bool = False
 
     @property
     def length(self) -> int:
@@ -48,3 +50,7 @@ class Distance:
     def neighbours(self) -> Neighbours:
         """The relation of histograms for which a grid knows its sensitivity."""
         return "replace-one" if self.replaced else "add-remove"
+
+
+ONE_RECORD = Distance(1, replaced=False)
+"""One record enters or leaves."""

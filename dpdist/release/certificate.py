@@ -14,7 +14,7 @@ from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
@@ -36,9 +36,7 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         "unit": protection.unit,
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,
-        "most_records_of_one_person": protection.most_records,
-        **({} if protection.most_groups is None else {"most_groups_of_one_person": protection.most_groups}),
-        **({} if protection.participations is None else _participations(protection)),
+        **protection.bounds(),
         "bound_enforced_while_counting": protection.enforced,
         "bound": protection.bound,
         "meaning": meaning(loss, protection),
@@ -52,15 +50,22 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     }
 
 
-def _participations(protection: Protection) -> dict[str, int]:
-    """In how many steps of a stream one person is, and how far apart."""
-    return {"participations_of_one_person": protection.participations or 1, "separation": protection.separation}
+def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
+    """What the data set had been charged when the release was.
+
+    Args:
+        ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+    """
+    return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
 
 
-def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:
+def mechanism(
+    job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float, compared: Sequence[Strategy] = ()
+) -> dict[str, Any]:
     """The chosen mechanism, how far it is from the best one, and those it was compared with.
 
     Args:
+        compared: their strategies, of which one may know what no strategy can beat for persons in several cells or steps.
         multiplier: what the errors of the table are multiplied with to be in counts.
     """
     lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
@@ -68,6 +73,8 @@ def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multipli
     asked = job.workload
     worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
     queries = asked.queries.shape[0]
+    proofs = [each.persons for each in compared if each.persons is not None]
+    persons = max(proofs, key=lambda each: each.lower_bound) if proofs and chosen.gap is not None else None
     return {
         "name": strategy.name,
         "consistent": strategy.consistent,
@@ -78,6 +85,11 @@ def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multipli
         "cost": chosen.cost,
         "lower_bound": lower,
         "certified_gap": chosen.gap,
+        **(
+            {}
+            if persons is None
+            else {"bound": f"what no strategy can beat for one person in all their places: {persons.how}"}
+        ),
         "rmse": chosen.rmse(queries, multiplier),
         "compared": [_compared(row, queries, multiplier) for row in table],
     }

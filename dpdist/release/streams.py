@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,7 +41,7 @@ class ReleaseCourse:
     def as_charged(self, context: Context) -> Plan:
         """The plan as the ledger knows it, where it was charged: under 'mechanism: auto' a later version may choose another mechanism."""
         planned = self.planned
-        known = context.ledger.receipt(planned.job.release) if planned.job.workload.chosen == AUTO else None
+        known = context.ledger.receipt(planned.job.release) if planned.job.workload.mechanism == AUTO else None
         if known is None or planned.binding(None) == known.spec_digest:
             return planned
         others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
@@ -56,10 +57,9 @@ class ReleaseCourse:
         del ledger
         return self.planned.loss
 
-    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
-        """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
-        del part
-        return ()
+    def charged(self, part: StreamPart | None) -> StreamPart | None:
+        """The part as it is charged: with the budget periods that its new steps lie in, as far as they are known."""
+        return part
 
     def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
         """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
@@ -90,15 +90,37 @@ class Growing(ReleaseCourse):
     stream: GrowingSeries
 
     def as_charged(self, context: Context) -> Plan:
-        """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once."""
+        """The plan with the mechanism, the noise and the loss of the stream's first release.
+
+        What epsilon and delta buy is computed once; and under 'mechanism: auto' a stream goes on with the mechanism that it was begun
+        with, whatever would be chosen for a new one.
+        """
         releases = self._releases(context.ledger)
-        if not releases or releases[0][0].state != "committed":
+        if not releases:
             return self.planned
+        known = {part.digest for _, part in releases}
+        for planned in self._compared():
+            found = self._begun(context, planned, releases)
+            horizons = (each for each in (found, found.former) if each is not None)
+            if known & {stream_digest(each, self.stream.name) for each in horizons}:
+                return found
+        return self._begun(context, self.planned, releases)
+
+    def _compared(self) -> Iterator[Plan]:
+        """The plan, and under 'mechanism: auto' those with every other mechanism."""
+        yield self.planned
+        if self.planned.job.workload.mechanism == AUTO:
+            yield from alternatives_of(self.planned)
+
+    def _begun(self, context: Context, planned: Plan, releases: Sequence[tuple[Receipt, StreamPart]]) -> Plan:
+        """A plan with the noise and the loss of the stream's first release, if that can be its own."""
         first, _ = releases[0]
+        if first.state != "committed":
+            return planned
         scale = int(committed_measurement(context.store, first).facts["scale"])
-        if abs(scale / self.planned.noise.scale - 1.0) > DRIFT:
-            return self.planned  # another budget: the ledger refuses it, and says why
-        begun = _with(self.planned, scale, first.own)
+        if abs(scale / planned.noise.scale - 1.0) > DRIFT:
+            return planned  # another budget or mechanism: if no plan fits, the ledger refuses it, and says why
+        begun = _with(planned, scale, first.own)
         digest = stream_digest(begun, self.stream.name)
         known = (receipt.own for receipt, part in releases if part.digest == digest)
         return replace(begun, loss=next(known, begun.loss))
@@ -135,14 +157,14 @@ class Growing(ReleaseCourse):
         last, _ = releases[-1]
         return price_of_extension(self.planned.loss, last.own)
 
-    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
-        """The budget periods of the new steps."""
-        assert part is not None
-        return periods_reached(self.stream, self.planned.job.guarantee.cap.per, part)
+    def charged(self, part: StreamPart | None) -> StreamPart | None:
+        """The part with the budget periods of its new steps."""
+        part = _own(part)
+        return replace(part, reaches=periods_reached(self.stream, self.planned.job.guarantee.cap.per, part))
 
     def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
         """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
-        assert part is not None
+        part = _own(part)
         if part.start == 0:
             return
         before = next(receipt for receipt, known in self._releases(context.ledger) if known.stop == part.start)
@@ -162,7 +184,7 @@ class Growing(ReleaseCourse):
 
     def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
         """Those of the part's steps."""
-        assert part is not None
+        part = _own(part)
         return stream_grid(self.planned).steps_of(exact, part.start, part.stop)
 
     def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
@@ -183,6 +205,12 @@ class Growing(ReleaseCourse):
         """The stream's releases so far, in order, and what each measures."""
         found = ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
         return [(receipt, receipt.part) for receipt in found if receipt.part]
+
+
+def _own(part: StreamPart | None) -> StreamPart:
+    """The part of a release of a stream, which always has one."""
+    assert part
+    return part
 
 
 def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
@@ -231,5 +259,5 @@ def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
 
 def stream_grid(planned: Plan) -> Stream:
     """The grid of a stream: its spec asks for one filter of the past."""
-    assert planned.grid.stream is not None
+    assert planned.grid.stream
     return planned.grid.stream

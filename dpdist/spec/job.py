@@ -114,14 +114,12 @@ class AskedQueries:
     """The queries, and how the noise is to be spread over them.
 
     Attributes:
-        mechanism: as the spec says it.
-        chosen: the mechanism asked for, where the rest of the spec leaves only one; else ``mechanism``.
+        mechanism: the one asked for, or ``auto``.
     """
 
     entries: tuple[QuerySpec, ...]
     measured: CountedCells
     mechanism: str
-    chosen: str
     objective: Literal["total", "worst"]
     tolerance: float
     limits: Limits
@@ -307,12 +305,10 @@ class Guarantee:
     @cached_property
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
-        person, promised = self.person, None
-        if person.column is None and person.participations is not None:
-            promised = self.course.promised_steps(self.columns)
-        bounds = person.most_records, person.column, self.counted, person.most_groups
-        apart = person.participations, person.separation, promised
-        return Protection(self.neighbours, *bounds, *apart, type=None if person.column is None else person.type)
+        promised = self.person.participations and not self.person.column
+        steps = self.course.promised_steps(self.columns) if promised else None
+        facts = {"neighbours": self.neighbours, "counted": self.counted, "steps": steps}
+        return Protection.from_facts(facts | self.person.bounds)
 
     @property
     def day(self) -> str | None:
