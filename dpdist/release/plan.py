@@ -32,13 +32,11 @@ from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
-from dpdist.release.count import distance_of
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
-from dpdist.stability import Distance
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
@@ -277,7 +275,7 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    moved = _moved(job)
+    moved = job.moved
     if moved.groups > 1 or moved.participations is not None or measured.totals:
         # what is certified is the optimum for changes of one cell
         table = [replace(row, gap=None) for row in table]
@@ -290,7 +288,7 @@ def _names(job: Job, norm: Norm) -> tuple[str, ...]:
     """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
     asked, alone = job.workload, mechanism_of(CELL_BY_CELL)
     names = considered(asked.chosen, norm, asked.queries, asked.limits)
-    several = asked.chosen == AUTO and asked.objective == "total" and _moved(job).groups > 1
+    several = asked.chosen == AUTO and asked.objective == "total" and job.moved.groups > 1
     if not several or alone.name in names or alone.cannot(asked.queries) is not None or not_long(alone, asked.queries):
         return names
     return (*names, alone.name)
@@ -306,7 +304,7 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
 
 def _best(job: Job, compared: list[Strategy]) -> Strategy:
     """The strategy of least cost. Where a person is in several cells, costs are those of what a person can reach."""
-    if len(compared) == 1 or not (job.measured.totals or _moved(job).groups > 1):
+    if len(compared) == 1 or not (job.measured.totals or job.moved.groups > 1):
         return best(compared)
 
     def cost(strategy: Strategy) -> float:
@@ -394,14 +392,6 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
-def _moved(job: Job) -> Distance:
-    return distance_of(job.measured, job.guarantee.protection)
-
-
-def _grid(job: Job, strategy: Strategy) -> Grid:
-    return strategy.grid_for(job.workload.queries, _moved(job))
-
-
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
@@ -417,3 +407,7 @@ def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     basis = integer_basis(queries)
     for block in job.outputs.known:
         basis.coordinates_of(block)
+
+
+def _grid(job: Job, strategy: Strategy) -> Grid:
+    return strategy.grid_for(job.workload.queries, job.moved)
