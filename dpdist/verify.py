@@ -566,7 +566,11 @@ class Release:
             return self.product_bound(parts) * float(2 ** (2 - self.power))
         few(math.prod(self.shape), MOST_CELLS, "the domain")
         single = given["weights"] == "cells"
-        weights: Array = self.arrays["bound_0"].astype(np.float64) if single else np.asarray(reduce(np.kron, parts))
+        weights: Array = (
+            self.arrays["bound_0"].astype(np.float64)
+            if single
+            else reduce(lambda before, part: np.asarray(np.kron(before, part)), parts)
+        )
         gram, root = np.zeros((weights.size,) * 2), np.sqrt(weights / weights.sum())
         near(weights.shape == (math.prod(self.shape),) and bool((weights >= 0).all()), True, what="weights of all cells: ")
         for group in self.groups:

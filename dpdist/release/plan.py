@@ -36,10 +36,9 @@ from dpdist.release.context import Context
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
-from dpdist.release.setting import distance_of, setting_of
+from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
-from dpdist.stability import Distance
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
@@ -285,7 +284,7 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
     if reaches:
-        table = _for_persons(table, compared, strategy, reaches, _moved(job).records)
+        table = _for_persons(table, compared, strategy, reaches, job.moved.records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
@@ -319,7 +318,7 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
 
 def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
-    moved = _moved(job)
+    moved = job.moved
     if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
         return {}
     grids = ((strategy, _grid(job, strategy)) for strategy in compared)
@@ -438,14 +437,6 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
-def _moved(job: Job) -> Distance:
-    return distance_of(job.measured, job.guarantee.protection)
-
-
-def _grid(job: Job, strategy: Strategy) -> Grid:
-    return strategy.grid_for(job.workload.queries, _moved(job))
-
-
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
@@ -461,3 +452,7 @@ def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     basis = integer_basis(queries)
     for block in job.outputs.known:
         basis.coordinates_of(block)
+
+
+def _grid(job: Job, strategy: Strategy) -> Grid:
+    return strategy.grid_for(job.workload.queries, job.moved)
