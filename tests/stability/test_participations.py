@@ -210,7 +210,8 @@ def test_measured_integers_move_by_no_more_than_the_noise_hides(case: str, tmp_p
     )  # all choices were tried
     if made.job.guarantee.neighbours == "add-remove" and every:
         assert made.grid.sensitivity_squared - moved < moved // 2**40 + 1
-    assert moved > 0.25 * made.grid.sensitivity_squared  # a bound that nothing comes near would show nothing
+    near = 0.25 if given.get("neighbours") != "replace-one" else 0.05
+    assert moved > near * made.grid.sensitivity_squared  # a bound that nothing comes near would show nothing
     alone = planned(tmp_path / "alone", **{**given, "apart": (None, 1), "most": 6}).grid.sensitivity_squared
     assert made.grid.sensitivity_squared < alone
 
