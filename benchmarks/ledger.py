@@ -29,7 +29,7 @@ import yaml
 
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import Charge, Ledger
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Records
 
 DAILY = (125, 250, 500)
 SPEC = {
@@ -51,7 +51,7 @@ def charge(number: int, cap: Cap) -> Charge:
         "loss": Loss.gaussian(Fraction(1, 10**9)),
         "cap": cap,
         "spec_digest": "spec",
-        "protection": Protection("add-remove", 1, None),
+        "protection": Records("add-remove", 1),
     }
     ledger = importlib.import_module("dpdist.privacy.ledger")
     if "counted" not in {field.name for field in dataclasses.fields(Charge)}:  # before 1.0
@@ -140,9 +140,9 @@ def large(folder: Path, count: int) -> str:
 def listings(folder: Path, count: int) -> str:
     """CPU seconds of the listings of as many published releases."""
     os.environ["DPDIST_HOME"] = str(folder / "home")
-    engine, keys, site, contexts, story, storing = (
-        importlib.import_module(f"dpdist.{name}")
-        for name in ("machine.engine", "privacy.keys", "page.site", "release.context", "release.story", "machine.store")
+    modules = "machine.engine privacy.keys privacy.signatures page.site release.context release.story machine.store"
+    engine, keys, signatures, site, contexts, story, storing = (
+        importlib.import_module(f"dpdist.{name}") for name in modules.split()
     )
     load = importlib.import_module("dpdist.spec").load
     home = folder / "home"
@@ -160,14 +160,16 @@ def listings(folder: Path, count: int) -> str:
     for number in range(count):
         shutil.copytree(published, releases / f"r{number}")
         own = {**certificate, "release": f"r{number}", "period": charge(number, Cap(rho=Fraction(1))).period}
-        (releases / f"r{number}" / "release.json").write_text(json.dumps(own))
+        text = json.dumps(own).encode()
+        (releases / f"r{number}" / "release.json").write_bytes(text)
+        (releases / f"r{number}" / "release.json.sig").write_bytes(signatures.sign(keys.load(home), text))
         shutil.copytree(store_folder(home, "r"), store_folder(home, f"r{number}"))
     shutil.rmtree(store_folder(home, "r"))
     ledger = Ledger.at(home)
     budgets = cpu(lambda: ledger.budgets(charges=True))
     rows = cpu(ledger.entries)
     written = cpu(
-        lambda: site.write("people", site.releases_in(releases, "people"), ledger.budgets(charges=True), folder / "site")
+        lambda: site.write("people", site.releases_in(releases, "people")[0], ledger.budgets(charges=True), folder / "site")
     )
     listed = cpu(lambda: store.folders("measurements"))
     ledger.close()

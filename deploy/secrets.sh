@@ -20,11 +20,11 @@ done
 mkdir -p "$secrets"
 cd "$secrets"
 openssl rand -hex 32 > root.key
-for login in dpdist_owner dpdist dpdist_noise prefect; do
+for login in dpdist_owner dpdist dpdist_noise dpdist_metrics prefect; do
   openssl rand -hex 24 > "$login-password"
 done
 openssl rand -hex 24 > postgres-password
-for login in dpdist_owner dpdist dpdist_noise; do
+for login in dpdist_owner dpdist dpdist_noise dpdist_metrics; do
   echo "postgresql+psycopg://$login:$(cat "$login-password")@postgres:5432/ledger" > "$login-url"
 done
 echo "postgresql+asyncpg://prefect:$(cat prefect-password)@postgres:5432/prefect" > prefect-url

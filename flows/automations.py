@@ -15,15 +15,13 @@ from prefect.events.schemas.events import ResourceSpecification
 TAG = "dpdist"
 """On every deployment: automations match the runs that have it."""
 SILENT_SECONDS = 180
-"""How long a run that sent heartbeats may be silent before it is taken for dead: three heartbeats (deploy/prefect.yaml) and more."""
+"""How long a run that sent heartbeats may be silent before it is taken for dead: three heartbeats and more."""
+HEARTBEATS = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}
+"""What makes a run send heartbeats; seconds between them."""
 STARTING_SECONDS = 900
 """How long a run may be pending: an image may have to be pulled."""
 ENDED = ("Completed", "Failed", "Cancelled", "Crashed", "Suspended")
 """States of runs that no process has; a suspended one waits for approvals."""
-
-
-NAMES = ("runs that went silent", "runs that never began")
-"""Of the automations that dpdist has ever made; those of 0.2.0 have no other mark than name and tag."""
 
 
 def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = STARTING_SECONDS) -> list[AutomationCore]:
@@ -34,8 +32,8 @@ def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = ST
     out = []
     for name, after, expected, within in (
         # a run that is killed as soon as it runs never sent a heartbeat: its state alone has to start the clock
-        (NAMES[0], {"Running", "heartbeat"}, "heartbeat", silent),
-        (NAMES[1], {"Pending"}, "Running", starting),
+        ("runs that went silent", {"Running", "heartbeat"}, "heartbeat", silent),
+        ("runs that never began", {"Pending"}, "Running", starting),
     ):
         trigger = EventTrigger(
             match=runs,
@@ -56,8 +54,7 @@ def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = ST
 
 def is_own(automation: AutomationCore, prefix: str) -> bool:
     """Whether registering made an automation for this installation, under whatever name and in whatever version."""
-    marked = automation.description.startswith(_mark(prefix))
-    return TAG in automation.tags and (marked or automation.name in {f"{_named(prefix)}: {name}" for name in NAMES})
+    return TAG in automation.tags and automation.description.startswith(_mark(prefix))
 
 
 def _named(prefix: str) -> str:

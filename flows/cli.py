@@ -40,12 +40,17 @@ for command in (
     release_commands.backfill,
     reading_commands.show,
     reading_commands.ask,
+    reading_commands.verify,
     reading_commands.export,
     reading_commands.site,
 ):
     app.command()(command)
 app.add_typer(key_commands.app, name="keys")
 app.add_typer(ledger_commands.app, name="ledger")
+
+
+READING = ("metrics", "verify")
+"""Commands that only read: one may see no more of the state than it shows, the other may have none at all."""
 
 
 def _print_version(asked: bool) -> None:
@@ -73,7 +78,7 @@ def common(
     """
     del version
     home = state_folder()
-    if context.invoked_subcommand != metrics.__name__:  # which only reads, and may see no more of the state than it shows
+    if context.invoked_subcommand not in READING:
         private_folder(home)
     settings.configure(home, debug=debug)
     if debug:
@@ -119,7 +124,7 @@ def main() -> None:
         sys.exit(app(prog_name="dpdist", standalone_mode=False) or 0)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)
-    except Exception as error:  # told in one line: a traceback may quote what it was working on
+    except Exception as error:  # reported in one line: a traceback may quote what it was working on
         if hasattr(error, "format_message"):
             _end_with_usage(error)
         if os.environ.get("DPDIST_DEBUG"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,19 @@ def keys_approver(path: Annotated[Path, typer.Argument(help="the file to write")
     from dpdist.privacy.approvals import new_key
 
     out.print(new_key(path), soft_wrap=True)
+
+
+@app.command("public")
+def keys_public(
+    as_hex: Annotated[
+        bool, typer.Option("--hex", help="print 64 hexadecimal digits instead, as ledger and signatures name it")
+    ] = False,
+) -> None:
+    """Print the public key (PEM) whose signatures prove that certificates are yours. Publish it where only you can write."""
+    from dpdist.privacy import keys, signatures
+
+    public = signatures.public_key(keys.load(state_folder()))
+    sys.stdout.write(f"{public}\n" if as_hex else signatures.pem(public))
 
 
 @app.command("check")

@@ -145,11 +145,12 @@ def declare(spec: SpecPath, period: Period = None) -> None:
 def roles(
     application: Annotated[str, typer.Argument(help="the PostgreSQL role that publishes releases")],
     noise: Annotated[str | None, typer.Argument(help="the PostgreSQL role of noise workers")] = None,
+    metrics: Annotated[str | None, typer.Argument(help="the PostgreSQL role of 'dpdist metrics'")] = None,
 ) -> None:
     """Print the SQL that gives PostgreSQL roles the rights that they need and no others. 'dpdist ledger migrate' runs the same SQL."""
     from dpdist.privacy.roles import statements
 
-    sys.stdout.write("".join(f"{statement};\n" for statement in statements(application, noise)))
+    sys.stdout.write("".join(f"{statement};\n" for statement in statements(application, noise, metrics)))
 
 
 @app.command("cap")
@@ -215,17 +216,18 @@ def migrate(
     noise: Annotated[
         str | None, typer.Option(help="a PostgreSQL role that is given the rights that noise workers need")
     ] = None,
+    metrics: Annotated[str | None, typer.Option(help="a PostgreSQL role that may read what 'dpdist metrics' shows")] = None,
 ) -> None:
     """Create the ledger, as its owner, and give database roles their rights.
 
     Every command creates the ledger where one login has all rights. You need this command where the rights are divided.
     """
-    if noise is not None and application is None:
-        raise InvalidInput("--noise goes with --application: noise workers draw for releases that the application charges")
+    if application is None and (noise or metrics) is not None:
+        raise InvalidInput("--noise and --metrics go with --application: give the role that charges releases, too")
     with book() as ledger:
         audit = ledger.verify()
         if application is not None:
-            ledger.grant(application, noise)
+            ledger.grant(application, noise, metrics)
     out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
 
 

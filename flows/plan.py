@@ -36,4 +36,4 @@ def plan(
             {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]
         ]
         create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {job.release}")
-    return certificate
+    return dict(certificate)

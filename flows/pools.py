@@ -19,7 +19,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
 from dpdist.errors import InvalidInput
-from flows.automations import TAG
+from flows.automations import HEARTBEATS, TAG
 
 CLOSED = {
     "command": "command",
@@ -39,6 +39,8 @@ _OF_VARIABLE = re.compile(r"\{\{\s*(" + "|".join(sorted(VARIABLES)) + r")\s*\}\}
 def given_to_jobs(deployments: list[dict[str, Any]]) -> dict[str, Any]:
     """What the deployments of a file say of closed job variables: it is fixed in the template of their pool, for all alike.
 
+    Runs send heartbeats, whether or not the file says so: one that sends none is marked as crashed (``flows.automations``).
+
     Raises: InvalidInput when two of them differ.
     """
     fixed: dict[str, Any] = {}
@@ -50,7 +52,7 @@ def given_to_jobs(deployments: list[dict[str, Any]]) -> dict[str, Any]:
                     f"deployment {deployment['name']!r} gives another job variable {name!r} than one before it; it is fixed in the pool's "
                     "job template: give all deployments the same, or register them in pools of their own"
                 )
-    return fixed
+    return {**fixed, "env": {**HEARTBEATS, **(fixed.get("env") or {})}}
 
 
 def closed(template: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:

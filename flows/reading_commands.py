@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from dpdist.machine.state import OUTPUT, found_at
+from dpdist.machine.objects import place_at
+from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
 from flows import terminal
 from flows.books import book
 from flows.options import Json, ReleaseName
-from flows.terminal import out, shown
+from flows.terminal import err, out, shown
+
+if TYPE_CHECKING:
+    from dpdist.release.verification import Finding
 
 
 def show(
@@ -34,7 +40,7 @@ def show(
 
     where = found_at(release)
     with where.copied() as folder:
-        certificate = report.certificate_of(folder)
+        certificate, key = report.certificate_of(folder), report.signed_by(place_at(folder))
         if below is not None:
             terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
             return
@@ -45,10 +51,11 @@ def show(
             else {what: report.means_in(folder, certificate, what) for what in ("means", "variances")}
         )
         if as_json:
-            told = {"certificate": certificate, "answers": rows}
+            told = {"certificate": certificate, "signed_by": key, "answers": rows}
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
+        out.print(f"signed with the key {key}", soft_wrap=True, markup=False)
         terminal.print_mechanisms(certificate)
         terminal.print_privacy(certificate)
         terminal.print_post_processing(certificate)
@@ -90,6 +97,51 @@ def ask(
         out.print(note, style="dim")
 
 
+def verify(
+    release: Annotated[str, typer.Argument(help="the id of a release, the folder or URL of a published one, or 'all'")],
+    public: Annotated[
+        bool, typer.Option("--public", help="check the published files alone, as anybody can who has no ledger and no store")
+    ] = False,
+    site: Annotated[Path, typer.Option(help="the folder of a site, whose copies are compared, too")] = Path("site"),
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", help="with --public: the publisher's rows, as 'dpdist ledger export' prints them, if there are some"
+        ),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="with 'all': the head that an earlier verification of the ledger printed")
+    ] = None,
+) -> None:
+    """Recompute what a release claims: certificate, ledger, store, published files, site and warehouses must agree.
+
+    Nothing is charged. Each line says what was checked, and 'right' or what differs. The exit code is 1 if anything differs.
+    """
+    from dpdist.release import verification
+
+    if public:
+        _print_findings(verification.verified_public(found_at(release), export))
+        return
+    with book() as ledger:
+        verified = verification.Verification(store_of(state_folder()), ledger, site)
+        if release == "all":
+            _print_findings(chain(verification.verified_ledger(ledger, head), verified.everything()))
+        else:
+            _print_findings(verified.release(*verification.named(release)))
+
+
+def _print_findings(findings: Iterable[Finding]) -> None:
+    """Each as it is made. Ends with 1 where something differs."""
+    wrong = 0
+    for each in findings:
+        wrong += bool(each.differs)
+        out.print(
+            Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else each.told), soft_wrap=True
+        )
+    if wrong:
+        raise typer.Exit(1)
+
+
 def export(
     release: ReleaseName,
     target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
@@ -119,7 +171,11 @@ def site(
     """Write a static site over all releases of a data set: periods, revisions, comparison, budget, methodology and feed."""
     from dpdist.page import site as pages
 
-    found = pages.releases_in(releases, dataset)
     with book() as ledger:
+        found, left_out = pages.releases_in(releases, dataset, ledger=ledger.name(), known=ledger.published())
         folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address)
     out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
+    for line in left_out:
+        err.print(Text.assemble(("left out:", "bold red"), f" {line}"), soft_wrap=True)
+    if left_out:
+        raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
         yield tell
 
 
-def print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None = None) -> None:
+def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | None = None) -> None:
     """The mechanisms compared; ``efforts``: what optimising each takes."""
     from rich.table import Table
 
@@ -104,7 +104,7 @@ def print_left_out(reasons: dict[str, str]) -> None:
         out.print(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim", soft_wrap=True)
 
 
-def print_noises(certificate: dict[str, Any]) -> None:
+def print_noises(certificate: Mapping[str, Any]) -> None:
     """The kinds of noise compared, where the spec leaves it open: what each gives and what it takes."""
     from rich.table import Table
 
@@ -119,7 +119,7 @@ def print_noises(certificate: dict[str, Any]) -> None:
     out.print(table)
 
 
-def print_targets(certificate: dict[str, Any]) -> None:
+def print_targets(certificate: Mapping[str, Any]) -> None:
     """Whether the targets of the spec are reached, and the least budget that reaches them."""
     if "targets" not in certificate:
         return
@@ -129,7 +129,7 @@ def print_targets(certificate: dict[str, Any]) -> None:
     out.print(f"{line}reaches all targets is rho={found['least_rho']:g}", soft_wrap=True)
 
 
-def print_post_processing(certificate: dict[str, Any]) -> None:
+def print_post_processing(certificate: Mapping[str, Any]) -> None:
     """What was done to the answers after the measurement, and to their errors."""
     for line in certificate.get("post_processing") or ():
         out.print(Text(f"{line[:1].upper()}{line[1:]}."), soft_wrap=True)
@@ -151,7 +151,7 @@ def effort_text(queries: Workload, mechanism: str) -> str:
     return mechanism_of(mechanism).takes(queries)
 
 
-def print_privacy(certificate: dict[str, Any]) -> None:
+def print_privacy(certificate: Mapping[str, Any]) -> None:
     """The guarantee, whom it protects, and what it means."""
     facts = certificate["privacy"]
     if facts["delta"]:

@@ -137,7 +137,7 @@ def test_the_ledger_is_listed_verified_and_exported(story: Story, command: Comma
     del story
     assert "rho=0.15" in command("ledger").out
     verified = command("ledger", "verify")
-    assert "verified: 4 rows, 1 releases, 0 of them not finished" in verified.out
+    assert "verified: 6 rows, 1 releases, 0 of them not finished" in verified.out
     head = verified.out.split()[-1]
     assert command("ledger", "verify", "--head", head).code == 0
     removed = command("ledger", "verify", "--head", "0" * 64)

@@ -138,6 +138,25 @@ def test_no_run_chooses_its_command(client: SyncPrefectClient, tmp_path: Path) -
         register(client, Registration(shipped(tmp_path, work_pool=differs), pool="closed", prefix="closed"))
 
 
+def test_runs_send_heartbeats_though_the_file_forgets_them(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """Without them a run that works would be marked as crashed; what else the file says of the environment stays, and so does its pace."""
+    file = shipped(tmp_path)
+    content = yaml.safe_load(file.read_text())
+
+    def pool(env: dict[str, str] | None) -> dict[str, str]:
+        for deployment in content["deployments"]:
+            deployment["work_pool"] = {"name": "silent"} | ({} if env is None else {"job_variables": {"env": env}})
+        file.write_text(yaml.safe_dump(content))
+        register(client, Registration(file, pool="silent", prefix="silent"))
+        found: dict[str, str] = client.read_work_pool("silent").base_job_template["job_configuration"]["env"]
+        return found
+
+    name = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
+    assert pool(None) == {name: "45"}
+    assert pool({"TZ": "UTC"}) == {"TZ": "UTC", name: "45"}
+    assert pool({name: "30"}) == {name: "30"}
+
+
 def test_a_kubernetes_template_is_closed() -> None:
     """Containers' arguments, environment and image, as Prefect's own template for Kubernetes has them."""
     shipped = Path(prefect.server.api.__file__).parent / "collections_data" / "views" / "aggregate-worker-metadata.json"

@@ -31,7 +31,12 @@ LARGE, SMALL = 0, 2**20
 
 
 @pytest.mark.parametrize(
-    ("how", "most"), [("script", SMALL), ("text", SMALL), ("input", SMALL), ("script", LARGE), ("input", LARGE)]
+    ("how", "most"),
+    [
+        ("text", SMALL),
+        ("input", LARGE),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("script", SMALL), ("input", SMALL), ("script", LARGE))),
+    ],
 )
 def test_a_plain_script_publishes_once(home: Path, how: str, most: int) -> None:
     """Workers know nothing of it; what is small starts none."""

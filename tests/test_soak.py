@@ -121,6 +121,7 @@ def _forget(home: Path, chance: random.Random) -> None:
             subprocess.run(["rm", "-rf", str(home / "store" / name)], check=True)
 
 
+@pytest.mark.slow
 def test_a_short_soak(tmp_path: Path, home: Path) -> None:
     del home  # for the current folder
     kills, runs = soak(tmp_path, ROUNDS, seed=1)

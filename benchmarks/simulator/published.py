@@ -22,6 +22,8 @@ from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.page.places import Objects, Written
 from dpdist.page.tables import write_tables
+from dpdist.privacy import signatures
+from dpdist.privacy.keys import KEY_BYTES, Secret
 from dpdist.release.publish import checked
 from dpdist.workloads import prefix
 
@@ -123,8 +125,18 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
     )
     written = write_tables(content, 0, place, partial(checked, engine))
     certificate = {"release": content.release, "files": {each.name: each.digest for each in written}}
-    report.seal_at(place, written, json.dumps(certificate).encode())
+    report.seal_at(place, written, json.dumps(certificate).encode(), _Seal())
     return hashlib.sha256(place.read(report.CERTIFICATE)).hexdigest()
+
+
+class _Seal:
+    """Signs under a key that everybody knows."""
+
+    def sign(self, certificate: bytes) -> bytes:
+        return signatures.sign(Secret(bytes(KEY_BYTES)), certificate)
+
+    def check(self, certificate: bytes, where: object) -> None:
+        del certificate, where
 
 
 def read_back(store: SimulatedStore) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.machine.objects import Place
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
+from dpdist.page.certificate import Certificate
 from dpdist.page.measurement import Measurement
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.quantities.base import Estimated
@@ -59,6 +60,10 @@ class Answer:
         return asdict(self)
 
 
+UNPUBLISHED = cast("Certificate", {})
+"""In place of the certificate, where a measurement is asked before it is published."""
+
+
 @dataclass(frozen=True)
 class Published:
     """A published release.
@@ -68,7 +73,7 @@ class Published:
         measurement: its noisy integers and their strategy.
     """
 
-    certificate: dict[str, Any]
+    certificate: Certificate
     measurement: Measurement = field(repr=False)
 
     @property
@@ -282,7 +287,7 @@ class Published:
                 "them; ask for the groups that its queries have"
             )
         return InvalidInput(
-            f"this release did not measure the table of {names}, so its counts cannot be told; it measured {self._measured}"
+            f"this release did not measure the table of {names}, so its counts are not known; it measured {self._measured}"
         )
 
     @cached_property
@@ -343,4 +348,4 @@ def published(place: Place) -> Published:
                 f"release {certificate['release']!r} has no published measurement: {about['why']}; only its published answers can be read"
             )
         found = measurement.read(local / measurement.FILE)
-    return Published(certificate, found)
+    return Published(cast("Certificate", certificate), found)

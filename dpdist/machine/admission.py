@@ -11,6 +11,7 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -117,7 +118,8 @@ class Admission:
         try:
             return cast(dict[str, str], self._client.sync(_answers, self._client, addresses, needed))
         finally:
-            self._exchange.delete(folder)
+            with suppress(StoreError):  # of no use to anybody; what is left of this call's scratch is swept
+                self._exchange.delete(folder)
 
 
 def told(address: str, lack: str) -> str:

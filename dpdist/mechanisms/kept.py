@@ -13,6 +13,7 @@ from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.dual_weights import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
@@ -47,7 +48,7 @@ def kept_dense(
 ) -> DenseStrategy:
     """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator."""
     operator, facts = _kept_matrix(work, name, solve, _facts, over)
-    record = Solve(facts["method"], facts["stop"], ())
+    record = Solve(facts["method"], facts["stop"], (), _dual(facts))
     return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
 
 
@@ -158,7 +159,7 @@ def kept_symmetric(
     values, facts = found
     cuts = np.cumsum([0, *(rows * columns for rows, columns in facts["rows"])])
     mixings = [values[a:b].reshape(shape) for a, b, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)]
-    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),))
+    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),), _dual(facts))
     return strategy_of(symmetry_for(workload), mixings, facts["cost"], facts["lower_bound"], record)
 
 
@@ -168,9 +169,16 @@ def _matrix(operator: Operator) -> Matrix:
     return dense.array
 
 
+def _dual(facts: Mapping[str, Any]) -> Matrix | None:
+    """The solver's weights, where they were kept."""
+    return np.array(facts["dual"]) if "dual" in facts else None
+
+
 def _facts(strategy: Strategy) -> dict[str, Any]:
     assert strategy.solve is not None
+    dual = strategy.solve.dual
     return {
+        **({} if dual is None or dual.size > MOST_KEPT else {"dual": dual.tolist()}),
         "name": strategy.name,
         "cost": strategy.workload_cost,
         "lower_bound": strategy.lower_bound,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,7 +166,7 @@ def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
     return {"wide": timeline(spendings, charts.WIDE).svg, "narrow": timeline(spendings, charts.NARROW).svg}
 
 
-def selection_sentence(certificate: dict[str, Any]) -> str | None:
+def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
     """How an attribute's names came to be on the page; None where all values were declared."""
     facts = certificate.get("selection")
     if facts is None:

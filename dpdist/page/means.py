@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, BinaryIO
 
@@ -37,15 +38,12 @@ class Row:
     made: Estimated
 
 
-def table_of(means: Sequence[Row], domain: Domain) -> pa.Table:
-    """The published means: group, query, one column an attribute, mean, standard error, 95 % interval."""
-    digits = _decimals([each.made.standard_error for each in means if each.made.standard_error])
-    values = [round(each.made.value, digits) for each in means]
-    return pa.table({**_named(means, domain), "mean": values, **_errors(means, [digits] * len(means))})
+def table_of(rows: Sequence[Row], domain: Domain, *, means: bool = False) -> pa.Table:
+    """The published statistics: group, query, one column an attribute, what it is, value, standard error, 95 % interval.
 
-
-def table_of_variances(rows: Sequence[Row], domain: Domain) -> pa.Table:
-    """The published variances: group, query, one column an attribute, statistic, value, standard error, 95 % interval."""
+    Args:
+        means: whether all are means, whose column of values says so.
+    """
     made = [each.made for each in rows]
     decimals = {
         kind: _decimals([each.standard_error for each in made if each.statistic == kind and each.standard_error])
@@ -53,24 +51,24 @@ def table_of_variances(rows: Sequence[Row], domain: Domain) -> pa.Table:
     }
     digits = [decimals[each.statistic] for each in made]
     values = [round(each.value, count) for each, count in zip(made, digits, strict=True)]
-    statistics = [each.statistic for each in made]
-    return pa.table({**_named(rows, domain), "statistic": statistics, "value": values, **_errors(rows, digits)})
+    named = {"mean": values} if means else {"statistic": [each.statistic for each in made], "value": values}
+    return pa.table({**_named(rows, domain), **named, **_errors(rows, digits)})
 
 
-TABLES: dict[str, Callable[[Sequence[Row], Domain], pa.Table]] = {MEANS: table_of, VARIANCES: table_of_variances}
+TABLES: dict[str, Callable[[Sequence[Row], Domain], pa.Table]] = {MEANS: partial(table_of, means=True), VARIANCES: table_of}
 """How the rows of each table are written."""
 
 
 def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
-    """Group, query and one column an attribute of what is told of the queries of some blocks, one after the other."""
+    """Group, query and one column an attribute of what describes the queries of some blocks, one after the other."""
     titled = [(f"{each.made.statistic} of {each.amounts}", each.block, each.place) for each in rows]
     names, groups, queries = domain.columns, [], []
     texts: dict[str, list[str]] = {name: [] for name in names}
     for (what, _), some in groupby(titled, key=lambda each: (each[0], id(each[1]))):
-        told = list(some)
-        (_, block, first), last = told[0], told[-1][2] + 1
+        asked = list(some)
+        (_, block, first), last = asked[0], asked[-1][2] + 1
         query, columns = query_names(block, names, first, last)
-        groups += [f"{what} by {block.name}" if block.name != "total" else what] * len(told)
+        groups += [f"{what} by {block.name}" if block.name != "total" else what] * len(asked)
         queries += query.to_pylist()
         for name in names:
             texts[name] += columns[name].to_pylist()
@@ -94,10 +92,10 @@ def _decimals(errors: Sequence[float]) -> int:
     return int(max(0, 3 - np.floor(np.log10(min(errors))))) if errors else 0
 
 
-def write_means(means: pa.Table, file: BinaryIO) -> None:
+def write_rows(rows: pa.Table, file: BinaryIO) -> None:
     """The file of means, or of variances."""
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
-    pyarrow.csv.write_csv(without_formulas(means), file, write_options=options)
+    pyarrow.csv.write_csv(without_formulas(rows), file, write_options=options)
 
 
 def listed(means: pa.Table, value: str = "mean") -> list[dict[str, str]]:

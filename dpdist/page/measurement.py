@@ -23,11 +23,15 @@ from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
 from dpdist.grids.space import MeasuredSpace
+from dpdist.operators import Matrix
+from dpdist.page import asked
 from dpdist.privacy.distributions import Kind
 from dpdist.privacy.noise import Noise
+from dpdist.strategies.dual_weights import DualWeights
+from dpdist.workloads import Workload
 
 FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
-"""Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are told, or
+"""Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
 sums alone). A reader refuses another one."""
 FILE = "measurement.npz"
 MOST_BYTES = 2**26
@@ -40,12 +44,16 @@ class Measurement:
 
     Attributes:
         digest: of the noisy integers in the ledger.
+        workload: the published queries, and ``weights``: what proves the certificate's lower bound for them. They are written for those
+            who check the release, and not read.
     """
 
     space: MeasuredSpace
     domain: Domain
     noise: Noise
     digest: str = field(default="")
+    workload: Workload | None = field(default=None, repr=False)
+    weights: DualWeights | None = field(default=None, repr=False)
 
     @property
     def format(self) -> int:
@@ -61,13 +69,33 @@ def write(measurement: Measurement, release: str, file: BinaryIO) -> None:
     about = {
         "format": measurement.format,
         "release": release,
+        "shape": list(measurement.domain.shape),
         "attributes": [_attribute_facts(attribute) for attribute in measurement.domain.attributes],
         "noise": {**asdict(measurement.noise), "deviation": measurement.noise.deviation},
         "measurement": measurement.digest,
         "strategy": facts,
     }
+    for part, written in (("queries", _queries(measurement)), ("bound", _bound(measurement))):
+        about[part] = written[0]
+        arrays = {**arrays, **written[1]}
     named = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
     np.savez(file, allow_pickle=False, **named)
+
+
+def _queries(measurement: Measurement) -> tuple[dict[str, Any], dict[str, Matrix]]:
+    """What was asked, as facts and arrays."""
+    if measurement.workload is None:
+        return {"groups": None, "why": "they were not written down"}, {}
+    return asked.written(measurement.workload)
+
+
+def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+    """The weights that prove the lower bound; in single precision, of which the bound depends in second order only."""
+    weights = measurement.weights
+    if weights is None:
+        return None, {}
+    named = {f"bound_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
+    return {"weights": weights.kind, "attributes": sorted(weights.arrays) if weights.kind == "products" else []}, named
 
 
 def read(path: Path) -> Measurement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -140,7 +141,7 @@ def _installed(package: str) -> Any:
 NOTEBOOK_ROWS = 10
 
 
-def notebook(certificate: dict[str, Any], table: pa.Table | None) -> str:
+def notebook(certificate: Mapping[str, Any], table: pa.Table | None) -> str:
     """What a notebook shows of a plan, or of a release with its first answers."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
     gap = certified(facts["certified_gap"])

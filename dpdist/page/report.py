@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.machine.drafts import could_not_write, draft_of, move_into_place
-from dpdist.machine.objects import Folder, Missing, Place
+from dpdist.machine.objects import Folder, Missing, Place, place_at
 from dpdist.page.rows import short_rows
 from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dpdist.page.places import Destination, Notes, Objects, TaskMap, Written
 
 CERTIFICATE = "release.json"
+SIGNATURE = "release.json.sig"
+"""The signature of the certificate's bytes, which name the digests of all other files."""
 TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
 _PROBE = r"\.dpdist-probe-[0-9a-f]{12}"
 """What is written to see whether a place can be written."""
@@ -38,68 +40,79 @@ MOST_NAMED = 12
 """Groups that an error lists."""
 
 
-def write(content: Content, place: Place, *, spread: TaskMap | None = None, notes: Notes | None = None) -> Place:
+class Seal(Protocol):
+    """Who signs a certificate, and knows which ones were signed."""
+
+    def sign(self, certificate: bytes) -> bytes:
+        """The bytes of the signature's file: the same for the same certificate."""
+
+    def check(self, certificate: bytes, where: object) -> None:
+        """Accept a published certificate, whose signature holds, as one of this release. Raises: StoreError."""
+
+
+def write(content: Content, place: Place, seal: Seal, *, spread: TaskMap | None = None, notes: Notes | None = None) -> Place:
     """The release's files at a place, all or none; one that already holds this release is left as it is.
 
     Args:
         place: a folder, which gets its name last, or a prefix of an object store, where ``release.json`` is written last.
+        seal: signs the certificate before anybody can see it.
         spread: how long tables are written, part by part; default: by threads of this process.
         notes: by which a release in an object store is known again; without, it is downloaded to be compared.
     Raises: StoreError when the place holds something else.
     """
     if isinstance(place, Folder):
-        _write_folder(content, place.given, spread)
+        _write_folder(content, place.given, seal, spread)
     else:
-        _upload(content, cast("Bucket", place), spread, notes)
+        _upload(content, cast("Bucket", place), seal, spread, notes)
     return place
 
 
-def _write_folder(content: Content, folder: Path, spread: TaskMap | None) -> None:
+def _write_folder(content: Content, folder: Path, seal: Seal, spread: TaskMap | None) -> None:
     if folder.exists():
-        _check_same(folder, content, folder)
+        _check_same(folder, content, seal, folder)
         return
     try:
         with draft_of(folder) as draft:
-            _write_whole(content, draft, folder, spread)
+            _write_whole(content, draft, folder, seal, spread)
             move_into_place(folder, draft)
     except OSError as error:
         if not folder.exists():
             raise could_not_write(folder, error, "the release is measured and charged") from None
-        _check_same(folder, content, folder)  # another run of the same release was faster
+        _check_same(folder, content, seal, folder)  # another run of the same release was faster
 
 
-def _upload(content: Content, place: Bucket, spread: TaskMap | None, notes: Notes | None) -> None:
+def _upload(content: Content, place: Bucket, seal: Seal, spread: TaskMap | None, notes: Notes | None) -> None:
     from dpdist.page.places import Objects
 
     if place.exists(CERTIFICATE):
-        _check_published(content, place, notes)
+        _check_published(content, place, seal, notes)
         return
     objects = Objects.of(place)
     written, certificate = _write_files(content, objects, spread)
-    everything = seal_at(objects, written, certificate)
+    everything = seal_at(objects, written, certificate, seal)
     if notes is not None:
         notes.write(place, {each.name: (each.size, each.tag) for each in everything})
 
 
-def seal_at(place: Objects, written: Sequence[Written], certificate: bytes) -> list[Written]:
-    """Make a release of the files that were written to a place, by its certificate, which is written last; all of its files.
+def seal_at(place: Objects, written: Sequence[Written], certificate: bytes, seal: Seal) -> list[Written]:
+    """Make a release of the files that were written to a place, by its signed certificate, which is written last; all of its files.
 
     Raises: StoreError when one of them is missing or has changed, or the place holds something else.
     """
     from dpdist.page.outputs.registry import patterns
 
     others = place.check(written)
-    own = re.compile("|".join((*patterns(), _PROBE)))
+    own = re.compile("|".join((*patterns(), re.escape(SIGNATURE), _PROBE)))
     strange = [name for name in others if not own.fullmatch(name)]
     if strange:
         raise StoreError(
             f"{place.place} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
         )
     place.delete(others)  # what a run that was killed had written of other formats
-    return [*written, place.put(CERTIFICATE, certificate)]
+    return [*written, place.put(SIGNATURE, seal.sign(certificate)), place.put(CERTIFICATE, certificate)]
 
 
-def _check_published(content: Content, place: Place, notes: Notes | None) -> None:
+def _check_published(content: Content, place: Place, seal: Seal, notes: Notes | None) -> None:
     """Accept a place that holds this release; what was noted of its files when they were published is not downloaded again.
 
     Raises: StoreError when it holds another one, or a file was altered.
@@ -108,15 +121,17 @@ def _check_published(content: Content, place: Place, notes: Notes | None) -> Non
 
     tags = tags_at(place)
     if notes is not None and notes.hold(place, tags):
-        check_same_release(read_certificate(bytes(place.read(CERTIFICATE)), place), content.certificate, place)
+        certificate, text = signed_certificate(place)
+        check_same_release(certificate, content.certificate, place)
+        seal.check(text, place)
         return
     with place.copied() as copy:
-        _check_same(copy, content, place)
+        _check_same(copy, content, seal, place)
     if notes is not None:
         notes.write(place, tags)
 
 
-def _check_same(folder: Path, content: Content, where: object) -> None:
+def _check_same(folder: Path, content: Content, seal: Seal, where: object) -> None:
     """Accept a folder that is a whole copy of this release. Raises: StoreError when it is not."""
     try:
         certificate = certificate_of(folder)
@@ -125,6 +140,7 @@ def _check_same(folder: Path, content: Content, where: object) -> None:
             f"{where} exists and does not hold a complete copy of this release; move it away and run again"
         ) from None
     check_same_release(certificate, content.certificate, where)
+    seal.check((folder / CERTIFICATE).read_bytes(), where)
 
 
 def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: object) -> None:
@@ -151,11 +167,12 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: o
         raise StoreError(f"{where} exists and does not hold a complete copy of this release; move it away and run again")
 
 
-def _write_whole(content: Content, draft: Path, target: Path, spread: TaskMap | None) -> None:
+def _write_whole(content: Content, draft: Path, target: Path, seal: Seal, spread: TaskMap | None) -> None:
     from dpdist.page.places import DraftFolder
 
     place = DraftFolder.of(draft, target)
     _, certificate = _write_files(content, place, spread)
+    place.put(SIGNATURE, seal.sign(certificate))
     place.put(CERTIFICATE, certificate)
 
 
@@ -220,15 +237,40 @@ def published_certificate(place: Place) -> bytes | None:
 
 
 def certificate_of(folder: Path) -> dict[str, Any]:
-    """The certificate, all files checked against it. Raises: StoreError when a file was altered or is missing."""
-    try:
-        text = (folder / CERTIFICATE).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        raise _no_release(folder) from None
-    certificate = read_certificate(text, folder)
-    if certificate["files"] != _digests(folder):
-        raise StoreError(f"{folder}: published files were altered; move the folder away and run the release again")
+    """The certificate, its signature checked, and all files against it. Raises: StoreError when a file was altered or is missing."""
+    certificate, _ = signed_certificate(place_at(folder))
+    named, found = certificate["files"], _digests(folder)
+    if named != found:
+        altered = min(name for name in named.keys() | found.keys() if named.get(name) != found.get(name))
+        raise StoreError(
+            f"{folder}: published files were altered, {altered} for one; get the release's files again, or, as its publisher, move the "
+            "folder away and run the release again"
+        )
     return certificate
+
+
+def signed_certificate(place: Place) -> tuple[dict[str, Any], bytes]:
+    """A place's certificate and its bytes, whose signature holds. Raises: StoreError when there is none, or it does not."""
+    text = published_certificate(place)
+    if text is None:
+        raise _no_release(place)
+    certificate = read_certificate(text, place)
+    signed_by(place, text)
+    return certificate, text
+
+
+def signed_by(place: Place, certificate: bytes | None = None) -> str:
+    """The public key with which a place's certificate was signed. Raises: StoreError where it was not."""
+    from dpdist.privacy.signatures import signer
+
+    try:
+        signature = bytes(place.read(SIGNATURE))
+    except Missing:
+        raise StoreError(
+            f"{place}: {SIGNATURE} is missing, so nobody can tell who published this; get the release's files again, or, as its "
+            "publisher, move the folder away and run the release again"
+        ) from None
+    return signer(bytes(place.read(CERTIFICATE)) if certificate is None else certificate, signature, place)
 
 
 def read_certificate(text: str | bytes, where: object) -> dict[str, Any]:
@@ -321,12 +363,12 @@ def means_in(folder: Path, certificate: dict[str, Any], what: str = "means") -> 
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file but the certificate. Raises: StoreError for links and pipes: they lead out of the folder."""
+    """SHA-256 of every file but the certificate and its signature. Raises: StoreError for links and pipes: they lead out of the folder."""
     files = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise StoreError(f"{folder}: {path.relative_to(folder)} is a link; a published release must not contain links")
-        if path.is_file() and path.name != CERTIFICATE:
+        if path.is_file() and path not in (folder / CERTIFICATE, folder / SIGNATURE):
             files.append(path)
     return {str(path.relative_to(folder)): digest for path, digest in zip(files, in_order(_digest, files), strict=True)}
 

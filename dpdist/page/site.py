@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections import Counter
@@ -23,28 +24,46 @@ from dpdist.privacy.ledger import Budget
 MARK = ".dpdist-site"
 
 
-def releases_in(folder: Path, dataset: str) -> list[Edition]:
-    """Whole releases of a data set below a folder, by period and id; others are left out.
+def releases_in(
+    folder: Path, dataset: str, *, ledger: str | None = None, known: Mapping[str, str] | None = None
+) -> tuple[list[Edition], list[str]]:
+    """Whole releases of a data set below a folder, by period and id; and of each folder that is left out, why.
 
+    Args:
+        ledger, known: a ledger's name, and the release of each certificate that it has published, by the SHA-256 of its bytes.
     Raises: InvalidInput when there are none.
     """
-    found, others = [], set()
+    found, others, left_out = [], set(), []
     for path in sorted(folder.rglob(report.CERTIFICATE)):
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue  # drafts
         try:
             certificate = report.certificate_of(path.parent)
-        except StoreError:
+        except StoreError as error:
+            left_out.append(str(error))
             continue
-        if certificate.get("dataset") == dataset:
-            found.append(Edition(path.parent, certificate))
-        else:
+        if certificate.get("dataset") != dataset:
             others.add(str(certificate.get("dataset")))
+        elif _is_of(certificate, ledger) and hashlib.sha256(path.read_bytes()).hexdigest() not in (known or {}):
+            left_out.append(
+                f"{path.parent}: this ledger has not published it; get the release's files again, or move it away"
+            )
+        else:
+            found.append(Edition(path.parent, certificate))
     if not found:
-        known = f"; there are releases of {', '.join(sorted(others))}" if others else ""
-        cure = known or "; publish one there, or name their folder with --releases"
+        elsewhere = f"; there are releases of {', '.join(sorted(others))}" if others else ""
+        cure = (
+            elsewhere or f"; {left_out[0]}"
+            if left_out
+            else elsewhere or "; publish one there, or name their folder with --releases"
+        )
         raise InvalidInput(f"no complete release of {dataset!r} lies below {folder}{cure}")
-    return sorted(found, key=lambda one: (one.period, one.release))
+    return sorted(found, key=lambda one: (one.period, one.release)), left_out
+
+
+def _is_of(certificate: Mapping[str, Any], ledger: str | None) -> bool:
+    budget = certificate.get("budget")
+    return ledger is not None and isinstance(budget, Mapping) and budget.get("ledger") == ledger
 
 
 def write(
@@ -88,7 +107,7 @@ def _check_distinct(found: Sequence[Edition]) -> None:
 
 def _copy(one: Edition, place: Path) -> None:
     """The files that a certificate names, and no others."""
-    for name in (*one.certificate["files"], report.CERTIFICATE):
+    for name in (*one.certificate["files"], report.SIGNATURE, report.CERTIFICATE):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(one.folder / name, place / name)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
-def summary(certificate: dict[str, Any]) -> str:
+def summary(certificate: Mapping[str, Any]) -> str:
     """A release in one line: how much it answers, by what, how well, and at what cost."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
     rmse = "" if facts["rmse"] is None else f" with RMSE {facts['rmse']:.4g}"

@@ -35,7 +35,7 @@ from dpdist.privacy.charges import Charge, Counted, CountedRecords, StreamPart
 from dpdist.privacy.checkpoints import Checkpoints
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.reading import LedgerReader
-from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Receipt
+from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Publication, Receipt
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import (
     Abort,
@@ -46,6 +46,7 @@ from dpdist.privacy.rules.commands import (
     Commit,
     Declare,
     NameApprovers,
+    Publish,
     Reserve,
 )
 from dpdist.privacy.rules.state import State
@@ -59,6 +60,7 @@ __all__ = [
     "Counted",
     "CountedRecords",
     "Ledger",
+    "Publication",
     "Receipt",
     "StreamPart",
     "opened",
@@ -207,11 +209,18 @@ class Ledger(LedgerReader):
         assert state.dataset is not None
         return state.dataset.approvers.count(state.signed(dataset, spec)), state.dataset.approvers.needed
 
-    def grant(self, application: str, noise: str | None = None) -> None:
-        """Give a database role what publishing needs, and another what noise workers need. Raises: LedgerError (``roles``)."""
+    def publish(self, release: str, publication: Publication) -> None:
+        """Record that files of a committed release are published, before anybody can see them. Idempotent.
+
+        A key that signs for the first time is named in a row of its own before. Raises: LedgerError for a release that is not committed.
+        """
+        self._step(lambda connection: _taken(connection, Publish(release, publication)))
+
+    def grant(self, application: str, noise: str | None = None, metrics: str | None = None) -> None:
+        """Give database roles what publishing, noise workers and the exporter of metrics need. Raises: LedgerError (``roles``)."""
         from dpdist.privacy import roles
 
-        roles.grant(self._database, application, noise)
+        roles.grant(self._database, application, noise, metrics)
 
     def _moved(self, command: BeginDrawing | Commit | Abort, *, erasing: bool = False) -> Receipt:
         receipt = self._step(lambda connection: _taken(connection, command), erasing=erasing).release

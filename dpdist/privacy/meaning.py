@@ -44,12 +44,9 @@ def meaning(loss: Loss, protection: Protection) -> dict[str, Any]:
 
 
 def _headline(found: float, protection: Protection) -> str:
-    records = protection.person is None and protection.participations is None
-    whole = "are" if records and protection.most_records > 1 else "is"
-    said = {"is": "it says", "are": "they say"}[whole] if records else "their records say"
-    hidden = f"{protection.subject} {whole} in the data" + (
-        f", or what {said}" if protection.neighbours == "replace-one" else ""
-    )
+    hidden = f"{protection.subject} {'are' if protection.several else 'is'} in the data"
+    if protection.neighbours == "replace-one":
+        hidden += f", or what {protection.they_say}"
     added = "Noise was added to every number,"
     if found <= LITTLE:
         return f"{added} so that the release tells hardly anything about whether {hidden}."
@@ -64,18 +61,9 @@ def _headline(found: float, protection: Protection) -> str:
 
 def _guess(found: float, protection: Protection) -> str:
     chance = f"{100 * FALSE_ALARMS:g}"
-    what = (
-        "a person"
-        if protection.person is not None or protection.participations is not None
-        else protection.subject.removeprefix("any ")
-        if protection.counted is not None
-        else "a record"
-        if protection.most_records == 1
-        else f"{protection.most_records} records"
-    )
-    verb = "are" if what[0].isdigit() else "is"
+    verb = "are" if protection.several else "is"
     return (
-        f"Imagine somebody who knows all the rest and must say whether {what} {verb} in the data. If they wrongly say yes in {chance} of "
-        f"100 cases where the answer is no, they rightly say yes in at most {100 * found:g} of 100 cases where it is yes. "
+        f"Imagine somebody who knows all the rest and must say whether {protection.one} {verb} in the data. If they wrongly say yes "
+        f"in {chance} of 100 cases where the answer is no, they rightly say yes in at most {100 * found:g} of 100 cases where it is yes. "
         f"Blind guessing gets {chance}."
     )

@@ -13,48 +13,40 @@ a unit of their own: losses for visits are not added to losses for rows of anoth
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 from dpdist.errors import InvalidInput
-from dpdist.stability import Neighbours
+from dpdist.stability import Distance, Neighbours
 
 TOLD_APART = {"text": "text", "integer": "whole numbers"}
 """What the values of a person column are compared as: 1 and 01 are two texts and one whole number."""
 RELATIONS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
+NUMBERS = ("most_records", "most_groups", "participations", "separation")
 
 
 @dataclass(frozen=True)
-class Protection:
-    """Unit and neighbouring relation of a guarantee.
+class Protection(ABC):
+    """Unit and neighbouring relation of a guarantee. One class a kind of unit, with the bounds that it has.
 
     Attributes:
         neighbours: what one change may do to the unit. "replace-one" includes all that "add-remove" does.
-        most_records: k: the records of one person that are counted, or without a person column the records that one change touches.
-        person: the column that tells persons apart; None when the unit is records.
-        counted: what the records are, in the plural, where the publisher counted them; None where a row is a record.
-        most_groups: l: in how many groups (cells) of one person k records each are counted; None: k records in all.
-        participations: in how many steps of a stream one person has k records each; None: k records in all, in whatever steps.
-        separation: how many steps any two of them are apart, at least.
-        steps: which steps, where no column tells persons apart: those of another length, or of another column, are another promise.
-        type: how values of the person column are compared, "text" or "integer"; None where nobody said so, also in rows of older versions.
+        most_records: k: the records of one person that are counted, or without a person column the records that one change touches; in
+            each group or step where the kind has some.
 
-    >>> Protection("add-remove", 3, "email").unit
+    >>> Persons("add-remove", 3, "email").unit
     "persons by column 'email'"
-    >>> print(Protection("replace-one", 2, None).sentence)
+    >>> print(Records("replace-one", 2).sentence)
     Up to 2 records are replaced by any others, added or removed.
     """
 
     neighbours: Neighbours
     most_records: int
-    person: str | None
-    counted: str | None = None
-    most_groups: int | None = None
-    participations: int | None = None
-    separation: int = 1
-    steps: str | None = None
-    type: str | None = field(default=None, compare=False)
+
+    enforced: ClassVar[bool] = False
+    """Whether counting keeps to the bounds; else they are figures of the publisher's that nobody checks."""
 
     def __post_init__(self) -> None:
         if self.neighbours not in RELATIONS:
@@ -63,138 +55,82 @@ class Protection:
             )
         if self.most_records < 1:
             raise InvalidInput(f"a person has at least one record, found most_records={self.most_records}; give 1 or more")
-        if self.person is not None and self.counted is not None:
-            raise InvalidInput("records that were counted before belong to nobody any more: leave the person column out")
-
-        if self.most_groups is not None and (self.person is None or self.most_groups < 1):
-            raise InvalidInput("a bound on the groups of a person needs a person column, and is 1 or more")
-        if (self.participations or 1) < 1 or self.separation < 1:
-            raise InvalidInput("participations and their separation are 1 or more")
-        if self.participations is None and self.separation != 1:
-            raise InvalidInput("a separation lies between participations: say how many there are, or leave it out")
-        if self.type not in (None, *TOLD_APART):
-            raise InvalidInput(f"a protection's 'type' is 'text' or 'integer', found {self.type!r}")
-        if self.steps is not None and (self.participations is None or self.person is not None):
-            raise InvalidInput("steps are named for participations that are a promise: leave them out")
+        for name in NUMBERS[1:]:
+            if getattr(self, name, 1) < 1:
+                raise InvalidInput(f"a protection's {name} is 1 or more, found {getattr(self, name)}; give 1 or more")
 
     @property
+    @abstractmethod
     def unit(self) -> str:
         """What is protected: "records", what they are where they were counted before, or "persons by column NAME"."""
-        return self.counted or "records" if self.person is None else f"persons by column {self.person!r}"
 
     @property
-    def enforced(self) -> bool:
-        """Whether counting keeps to ``most_records``; else it is a figure of the publisher's that nobody checks."""
-        return self.person is not None
-
-    @property
-    def told_apart(self) -> str:
-        """What the values of its person column are compared as."""
-        return TOLD_APART.get(self.type or "", "")
-
-    @property
+    @abstractmethod
     def subject(self) -> str:
         """The unit in the middle of a sentence: whose presence the guarantee hides."""
-        if self.person is not None:
-            return "any one person"
-        if self.counted is not None:
-            return f"any {'one' if self.most_records == 1 else self.most_records} of the {self.counted}"
-        if self.participations is not None:
-            return f"anybody with {_records(self.most_records)} in each of up to {_steps(self.participations)}"
-        return "any one record" if self.most_records == 1 else f"any {self.most_records} records"
 
     @property
+    def one(self) -> str:
+        """One unit in the middle of a sentence."""
+        return "a person"
+
+    @property
+    def several(self) -> bool:
+        """Whether sentences about one unit are in the plural."""
+        return False
+
+    @property
+    def they_say(self) -> str:
+        """What the records of one unit say."""
+        return "their records say"
+
+    @property
+    @abstractmethod
     def sentence(self) -> str:
         """One change, which turns a data set into its neighbour, in one sentence that is true of the raw files."""
-        if self.person is None and self.participations is not None:
-            return (
-                f"In up to {self._apart}, up to {_records(self.most_records)} each are "
-                f"{'added or removed' if self.neighbours == 'add-remove' else 'replaced by others in such steps, added or removed'}."
-            )
-        if self.person is None:
-            one, some = ("record", "records") if self.counted is None else ((f"of the {self.counted}",) * 2)
-            records = f"One {one} is" if self.most_records == 1 else f"Up to {self.most_records} {some} are"
-            if self.neighbours == "add-remove":
-                return f"{records} added or removed."
-            return f"{records} replaced by any other{'' if self.most_records == 1 else 's'}, added or removed."
-        records = f"All records of one person, those with one value of column {self.person!r}, are"
-        if self.neighbours == "add-remove":
-            return f"{records} added or removed together."
-        return f"{records} replaced by any other records with one value that no other person has, added or removed together."
 
     @property
+    @abstractmethod
     def bound(self) -> str:
         """What the bound on records does and who keeps it, in one sentence."""
-        some = _records(self.most_records)
-        if self.participations is not None and self.person is not None:
-            return (
-                f"Enforced while counting: of each person records count in at most {self._apart}, with at most {some} each: the earliest "
-                "step, and each next one that is far enough from the last. All records of a stream's past are read again with every part."
-            )
-        if self.participations is not None:
-            return (
-                f"Nobody checked that a person has records in at most {self._apart}, with at most {some} each: whoever has more, or in "
-                "steps that are closer, is covered less. Records that arrive step by step do not say who they belong to."
-            )
-        if self.most_groups is not None:
-            groups = f"{self.most_groups} group{'' if self.most_groups == 1 else 's'}"
-            return (
-                f"Enforced while counting: of each person at most {groups} count, with at most {some} each, the first in the order of "
-                "files and rows. Whoever has more is not counted in the others, so that their counts are too small."
-            )
-        if self.person is not None:
-            count = "counts" if self.most_records == 1 else "count"
-            return (
-                f"Enforced while counting: of each person at most {some} {count}, the first in the order of files and rows."
-            )
-        if self.counted is not None:
-            return (
-                f"Nobody checked that a person has at most {self.most_records} of the {self.counted}, nor that each of them was counted "
-                "once, in one number: whoever has more, or was counted more often, is covered less."
-            )
-        return f"Nobody checked that a person has at most {some}: whoever has more is covered less."
 
     @property
-    def _apart(self) -> str:
-        """In which steps one person may have records."""
-        assert self.participations is not None
-        if self.participations == 1:
-            return "one step"
-        apart = "" if self.separation == 1 else f", any two of them at least {self.separation} steps apart"
-        return f"{_steps(self.participations)}{apart}"
+    def distance(self) -> Distance:
+        """How far one change of the files can move the counts of all cells.
+
+        With a person column one change touches the records of one person alone. Whatever the files, at most ``most_records`` of them
+        count, and which records of others count does not depend on them. Without one it touches ``most_records`` records. A record
+        raises one count by one, or none when it is dropped. In a table whose rows stand for several records each, one record raises
+        one number by one, as the publisher declares (``Records.counted``), and that number raises one count.
+        """
+        return Distance(self.most_records, self.neighbours == "replace-one")
+
+    def bounds(self) -> dict[str, int]:
+        """The bounds as certificates name them."""
+        return {"most_records_of_one_person": self.most_records}
 
     def facts(self) -> dict[str, Any]:
-        """What ledgers and certificates keep; ``from_facts`` reads it back."""
-        known = {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
-        more = {"counted": self.counted, "most_groups": self.most_groups, "participations": self.participations}
-        more |= {"separation": None if self.separation == 1 else self.separation, "steps": self.steps, "type": self.type}
-        return {**known, **{name: value for name, value in more.items() if value is not None}}
+        """The form in ledgers and certificates; ``from_facts`` reads it back."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default}
+        return {"neighbours": self.neighbours, "most_records": self.most_records, "person": None, **given}
 
     @staticmethod
     def from_facts(facts: Mapping[str, Any]) -> Protection:
         """The protection that ``facts`` describes. Raises: InvalidInput when it describes none."""
-        try:
-            neighbours, most_records, person = facts["neighbours"], facts["most_records"], facts["person"]
-        except KeyError as missing:
-            raise InvalidInput(
-                f"a protection has neighbours, most_records and person, {missing.args[0]!r} is missing"
-            ) from None
-        if not isinstance(most_records, int) or not (person is None or isinstance(person, str)):
-            raise InvalidInput("a protection's most_records is a whole number and its person a column name or null")
-        counted = facts.get("counted")
-        if not (counted is None or isinstance(counted, str)):
-            raise InvalidInput("what a protection's records are, 'counted', is a text or null")
-        groups = facts.get("most_groups")
-        if not (groups is None or isinstance(groups, int)):
-            raise InvalidInput("a protection's most_groups is a whole number or null")
-        participations, separation = facts.get("participations"), facts.get("separation", 1)
-        if not (participations is None or isinstance(participations, int)) or not isinstance(separation, int):
-            raise InvalidInput("a protection's participations and separation are whole numbers, or left out")
-        steps = facts.get("steps")
-        if not (steps is None or isinstance(steps, str)):
-            raise InvalidInput("a protection's steps are named by a text, or left out")
-        apart = participations, separation, steps
-        return Protection(neighbours, most_records, person, counted, groups, *apart, type=facts.get("type"))
+        for name in ("neighbours", "most_records", "person"):
+            if name not in facts or (facts[name] is None and name != "person"):
+                raise InvalidInput(f"a protection has neighbours, most_records and person, {name!r} is missing")
+        given = {name: value for name, value in facts.items() if value is not None}
+        for name, value in given.items():
+            if not isinstance(value, int if name in NUMBERS else str):
+                raise InvalidInput(
+                    f"a protection's {name!r} is a {'whole number' if name in NUMBERS else 'text'}, found neither"
+                )
+        kind = kind_of(given)
+        strange = sorted(given.keys() - {each.name for each in fields(kind)})
+        if strange:
+            raise InvalidInput(f"a protection of this kind has no {strange[0]!r}: leave it out")
+        return kind(**given)
 
     def steps_to(self, other: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
@@ -203,56 +139,296 @@ class Protection:
         times their square (Bun & Steinke 2016, Prop. 1.9). The bound k of persons does not enter: it decides what is counted of a
         person, and all of it belongs to the unit.
 
-        >>> Protection("add-remove", 2, None).steps_to(Protection("replace-one", 3, None))
+        >>> Records("add-remove", 2).steps_to(Records("replace-one", 3))
         3
-        >>> Protection("add-remove", 1, "email").steps_to(Protection("add-remove", 9, "email"))
+        >>> Persons("add-remove", 1, "email").steps_to(Persons("add-remove", 9, "email"))
         1
-        >>> Protection("add-remove", 1, None).steps_to(Protection("add-remove", 1, "email")) is None
+        >>> Records("add-remove", 1).steps_to(Persons("add-remove", 1, "email")) is None
         True
         """
-        if self.counted != other.counted:
-            return None  # records of one kind may stand for any number of the other
-        if other.person is not None:
-            if self.person != other.person or self.differs_in_type(other):
-                return None  # a person may have any number of records, or of the persons of another column, or told apart otherwise
-            return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
-        return self._changes_of_records(other)
-
-    def differs_in_type(self, other: Protection) -> bool:
-        """Whether both say how they tell the persons of a column apart, and not alike."""
-        return self.type is not None and other.type is not None and self.type != other.type
-
-    def _changes_of_records(self, other: Protection) -> int:
-        """``steps_to`` where the unit of the other is records."""
         if self._covers(other):
             return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
-        records = other.most_records * (other.participations or 1)
-        changes = records * (2 if other.neighbours == "replace-one" else 1)
-        if self.person is not None:
-            # a record that comes or goes replaces its person's records; a replaced one may belong to two persons
-            return changes * (2 if self.neighbours == "add-remove" else 1)
-        if self.neighbours == "replace-one":
-            changes = records
-        if self.participations is not None:
-            return changes  # records that lie closer than the separation, or in one step of these, are moved one by one
-        return -(-changes // self.most_records)
+        return self._changes_of_records(other) if isinstance(other, Records) else None
+
+    @abstractmethod
+    def _covers(self, other: Protection) -> bool:
+        """Whether one change includes those of another protection in the same relation."""
+
+    @abstractmethod
+    def _changes_of_records(self, other: Records) -> int | None:
+        """``steps_to`` where the unit of the other is records, which come and go one by one."""
+
+
+@dataclass(frozen=True)
+class Records(Protection):
+    """Some records, whoever they belong to.
+
+    Attributes:
+        counted: what the records are, in the plural, where the publisher counted them; None where a row is a record.
+    """
+
+    counted: str | None = None
+
+    person: ClassVar[None] = None
+
+    @property
+    def unit(self) -> str:
+        return self.counted or "records"
+
+    @property
+    def subject(self) -> str:
+        if self.counted is not None:
+            return f"any {'one' if self.most_records == 1 else self.most_records} of the {self.counted}"
+        return "any one record" if self.most_records == 1 else f"any {self.most_records} records"
+
+    @property
+    def one(self) -> str:
+        if self.counted is not None:
+            return self.subject.removeprefix("any ")
+        return "a record" if self.most_records == 1 else f"{self.most_records} records"
+
+    @property
+    def several(self) -> bool:
+        return self.most_records > 1
+
+    @property
+    def they_say(self) -> str:
+        return "they say" if self.several else "it says"
+
+    @property
+    def sentence(self) -> str:
+        one, some = ("record", "records") if self.counted is None else ((f"of the {self.counted}",) * 2)
+        records = f"One {one} is" if self.most_records == 1 else f"Up to {self.most_records} {some} are"
+        if self.neighbours == "add-remove":
+            return f"{records} added or removed."
+        return f"{records} replaced by any other{'' if self.most_records == 1 else 's'}, added or removed."
+
+    @property
+    def bound(self) -> str:
+        if self.counted is not None:
+            return (
+                f"Nobody checked that a person has at most {self.most_records} of the {self.counted}, nor that each of them was counted "
+                "once, in one number: whoever has more, or was counted more often, is covered less."
+            )
+        return f"Nobody checked that a person has at most {_number(self.most_records, 'record')}: whoever has more is covered less."
+
+    @property
+    def records(self) -> int:
+        """How many records one change touches in all."""
+        return self.most_records
 
     def _covers(self, other: Protection) -> bool:
-        """Whether one change of records in some steps includes those of another protection of this kind."""
-        if (
-            self.person is not None
-            or self.participations is None
-            or other.participations is None
-            or self.steps != other.steps
-        ):
+        del other
+        return False
+
+    def _changes_of_records(self, other: Records) -> int | None:
+        one_by_one = self._one_by_one(other)
+        return None if one_by_one is None else -(-one_by_one // self.most_records)
+
+    def _one_by_one(self, other: Records) -> int | None:
+        if self.counted != other.counted:
+            return None  # records of one kind may stand for any number of the other
+        return other.records * (2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1)
+
+
+@dataclass(frozen=True)
+class RecordsInSteps(Records):
+    """Some records in each of some steps of a stream: a promise.
+
+    Attributes:
+        participations: in how many steps of a stream one person has k records each.
+        separation: how many steps any two of them are apart, at least.
+        steps: which steps: those of another length, or of another column, are another promise.
+    """
+
+    participations: int = field(kw_only=True)
+    separation: int = field(default=1, kw_only=True)
+    steps: str | None = field(default=None, kw_only=True)
+
+    @property
+    def subject(self) -> str:
+        if self.counted is not None:
+            return super().subject
+        return f"anybody with {_number(self.most_records, 'record')} in each of up to {_number(self.participations, 'step')}"
+
+    one, several, they_say = Protection.one, Protection.several, Protection.they_say
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"In up to {_apart(self)}, up to {_number(self.most_records, 'record')} each are "
+            f"{'added or removed' if self.neighbours == 'add-remove' else 'replaced by others in such steps, added or removed'}."
+        )
+
+    @property
+    def bound(self) -> str:
+        return (
+            f"Nobody checked that a person has records in at most {_apart(self)}, with at most {_number(self.most_records, 'record')} "
+            "each: whoever has more, or in steps that are closer, is covered less. Records that arrive step by step do not say who they "
+            "belong to."
+        )
+
+    @property
+    def distance(self) -> Distance:
+        """Up to ``most_records`` records in each of up to so many steps, which are ``separation`` apart."""
+        return replace(super().distance, participations=self.participations, separation=self.separation)
+
+    def bounds(self) -> dict[str, int]:
+        return {**super().bounds(), "participations_of_one_person": self.participations, "separation": self.separation}
+
+    @property
+    def records(self) -> int:
+        return self.most_records * self.participations
+
+    def _covers(self, other: Protection) -> bool:
+        if not isinstance(other, RecordsInSteps) or (self.steps, self.counted) != (other.steps, other.counted):
             return False
         wider = self.participations >= other.participations and self.separation <= other.separation
         return wider and self.most_records >= other.most_records
 
+    def _changes_of_records(self, other: Records) -> int | None:
+        return self._one_by_one(
+            other
+        )  # those that lie closer than the separation, or in one step of these, are moved one by one
 
-def _records(number: int) -> str:
-    return f"{number} record{'' if number == 1 else 's'}"
+
+@dataclass(frozen=True)
+class Persons(Protection):
+    """One person with all their records, of whom k count.
+
+    Attributes:
+        person: the column that tells persons apart.
+        type: how its values are compared, "text" or "integer"; None where nobody said so.
+    """
+
+    person: str
+    type: str | None = field(default=None, compare=False, kw_only=True)
+
+    enforced: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.type not in (None, *TOLD_APART):
+            raise InvalidInput(f"a protection's 'type' is 'text' or 'integer', found {self.type!r}")
+
+    @property
+    def told_apart(self) -> str:
+        """What the values of its person column are compared as."""
+        return TOLD_APART.get(self.type or "", "")
+
+    @property
+    def unit(self) -> str:
+        return f"persons by column {self.person!r}"
+
+    @property
+    def subject(self) -> str:
+        return "any one person"
+
+    @property
+    def sentence(self) -> str:
+        records = f"All records of one person, those with one value of column {self.person!r}, are"
+        if self.neighbours == "add-remove":
+            return f"{records} added or removed together."
+        return f"{records} replaced by any other records with one value that no other person has, added or removed together."
+
+    @property
+    def bound(self) -> str:
+        count = "counts" if self.most_records == 1 else "count"
+        return (
+            f"Enforced while counting: of each person at most {_number(self.most_records, 'record')} {count}, the first in the order of "
+            "files and rows."
+        )
+
+    def _covers(self, other: Protection) -> bool:
+        # a person may have any number of records, or of the persons of another column, or told apart otherwise
+        return isinstance(other, Persons) and self.person == other.person and not self.differs_in_type(other)
+
+    def _changes_of_records(self, other: Records) -> int | None:
+        if other.counted is not None:
+            return None
+        # a record that comes or goes replaces its person's records; a replaced one may belong to two persons
+        return (
+            other.records * (2 if other.neighbours == "replace-one" else 1) * (2 if self.neighbours == "add-remove" else 1)
+        )
+
+    def differs_in_type(self, other: Persons) -> bool:
+        """Whether both say how they tell the persons of a column apart, and not alike."""
+        return None not in (self.type, other.type) and self.type != other.type
 
 
-def _steps(number: int) -> str:
-    return f"{number} step{'' if number == 1 else 's'}"
+@dataclass(frozen=True)
+class PersonsInGroups(Persons):
+    """One person, of whom k records count in each of some groups.
+
+    Attributes:
+        most_groups: l: in how many groups (cells).
+    """
+
+    most_groups: int = field(kw_only=True)
+
+    @property
+    def bound(self) -> str:
+        return (
+            f"Enforced while counting: of each person at most {_number(self.most_groups, 'group')} count, with at most "
+            f"{_number(self.most_records, 'record')} each, the first in the order of files and rows. Whoever has more is not counted in "
+            "the others, so that their counts are too small."
+        )
+
+    @property
+    def distance(self) -> Distance:
+        """Up to ``most_records`` records in each of up to ``most_groups`` different cells."""
+        return replace(super().distance, groups=self.most_groups)
+
+    def bounds(self) -> dict[str, int]:
+        return {**super().bounds(), "most_groups_of_one_person": self.most_groups}
+
+
+@dataclass(frozen=True)
+class PersonsInSteps(Persons):
+    """One person, of whom k records count in each of some steps of a stream.
+
+    Attributes:
+        participations: in how many steps.
+        separation: how many steps any two of them are apart, at least.
+    """
+
+    participations: int = field(kw_only=True)
+    separation: int = field(default=1, kw_only=True)
+
+    @property
+    def bound(self) -> str:
+        return (
+            f"Enforced while counting: of each person records count in at most {_apart(self)}, with at most "
+            f"{_number(self.most_records, 'record')} each: the earliest step, and each next one that is far enough from the last. All "
+            "records of a stream's past are read again with every part."
+        )
+
+    @property
+    def distance(self) -> Distance:
+        """Up to ``most_records`` records in each of up to so many steps, which are ``separation`` apart."""
+        return replace(super().distance, participations=self.participations, separation=self.separation)
+
+    def bounds(self) -> dict[str, int]:
+        return {**super().bounds(), "participations_of_one_person": self.participations, "separation": self.separation}
+
+
+def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
+    """The kind of protection whose bounds these are."""
+    in_steps = "participations" in facts
+    if "person" not in facts:
+        return RecordsInSteps if in_steps else Records
+    if "most_groups" in facts:
+        return PersonsInGroups
+    return PersonsInSteps if in_steps else Persons
+
+
+def _apart(protection: RecordsInSteps | PersonsInSteps) -> str:
+    """In which steps one person may have records."""
+    if protection.participations == 1:
+        return "one step"
+    apart = "" if protection.separation == 1 else f", any two of them at least {protection.separation} steps apart"
+    return f"{_number(protection.participations, 'step')}{apart}"
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -17,7 +17,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import SELECTION
 from dpdist.privacy.facts import loss_of
-from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Receipt
+from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Publication, Receipt
 from dpdist.privacy.rules.deciding import needed
 from dpdist.privacy.rules.state import UNUSED, Account, DataSet
 from dpdist.privacy.verifying import verify
@@ -51,6 +51,20 @@ class LedgerReader:
         """The ids of all committed releases, in the order of their charges."""
         query = sa.select(db.releases.c.release).where(db.releases.c.state == "committed").order_by(db.releases.c.sequence)
         return self._read(lambda connection: list(connection.execute(query).scalars()))
+
+    def signers(self) -> tuple[str, ...]:
+        """The public keys that have signed certificates of this ledger's releases, oldest first."""
+        return self._read(tables.signers)
+
+    def publications(self, release: str) -> tuple[Publication, ...]:
+        """How a release was published, oldest first; none where it was not."""
+        return self._read(lambda connection: tables.publications(connection, release))
+
+    def published(self) -> dict[str, str]:
+        """The release of every certificate that was published, by the SHA-256 of its bytes."""
+        query = sa.select(db.entries.c.release, db.entries.c.facts).where(db.entries.c.event == "published")
+        rows = self._read(lambda connection: list(connection.execute(query)))
+        return {json.loads(row.facts)["certificate"]: row.release for row in rows}
 
     def stream(self, dataset: str, name: str) -> list[Receipt]:
         """The releases of a stream, first steps first; aborted ones left out."""

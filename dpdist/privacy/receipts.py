@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from dpdist.privacy.accounting import Cap, Loss, Rule
 from dpdist.privacy.charges import CountedRecords, StreamPart
@@ -65,6 +66,11 @@ class Receipt:
     charged: bool = field(compare=False, default=False)
 
     @property
+    def stream(self) -> str | None:
+        """The stream that it is a part of."""
+        return self.part.stream if self.part else None
+
+    @property
     def runs(self) -> bool:
         """Whether it is charged and not finished."""
         return self.state in RUNNING
@@ -112,6 +118,38 @@ class Budget:
             spent = spent + loss
             out.append((release, float(self.cap.left(spent, self.rule) / whole)))
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Files of a release as they were published: another version of dpdist, or another folder, make another publication.
+
+    Attributes:
+        certificate: SHA-256 of release.json, which names the digests of all other files.
+        key: public half of the key that signed it.
+        place: where it was published.
+        tables: of warehouses that got its rows, by kind and name.
+    """
+
+    certificate: str
+    key: str
+    place: str
+    tables: tuple[tuple[str, str], ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """As a row keeps it."""
+        return {
+            "certificate": self.certificate,
+            "key": self.key,
+            "place": self.place,
+            "tables": [list(table) for table in self.tables],
+        }
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> Publication:
+        """The publication that a row names."""
+        tables = tuple((str(kind), str(name)) for kind, name in facts["tables"])
+        return Publication(facts["certificate"], facts["key"], facts["place"], tables)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Least privilege in PostgreSQL: who may do what with the ledger's tables.
 
 The owner of the tables makes them, and declares and changes caps. The application charges releases and reads. Noise workers
-read the salts of releases in flight. Row-level security keeps caps and history out of the application's reach, and triggers hold its
-running sums to the rows that it writes.
+read the salts of releases in flight. Whoever exports metrics reads budgets and states. Row-level security keeps caps and history out of
+the application's reach, and triggers hold its running sums to the rows that it writes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from dpdist.errors import LedgerError
 from dpdist.privacy import database as db
 from dpdist.privacy import triggers
 
-CHARGING = ("reserved", "drawing", "committed", "aborted", "approved")
+CHARGING = ("reserved", "drawing", "committed", "aborted", "approved", "signer", "published")
 """Events that the application writes (an approval carries its own signature); those that change what may be spent are the owner's."""
 
 
-def statements(application: str, noise: str | None = None) -> list[str]:
-    """SQL that grants an existing role what publishing needs, and another what drawing needs; again, it changes nothing.
+READ = {"noise": (db.version, db.salts, db.releases), "metrics": (db.version, db.entries, db.caps, db.accounts, db.releases)}
+"""Tables that roles read who write none."""
+
+
+def statements(application: str, noise: str | None = None, metrics: str | None = None) -> list[str]:
+    """SQL that grants existing roles what publishing, drawing and exporting metrics need; again, it changes nothing.
 
     It is run by the owner of the tables, who must be a member of the application's role: the application owns the table of salts, since
     only an owner may rewrite it (VACUUM FULL), which erases them.
@@ -50,15 +54,16 @@ def statements(application: str, noise: str | None = None) -> list[str]:
             },
         ),
     ]
-    if noise is not None:
-        out += [
-            f"GRANT USAGE ON SCHEMA public TO {quote(noise)}",
-            f"GRANT SELECT ON dpdist_schema, dpdist_salts, dpdist_releases TO {quote(noise)}",
-        ]
+    for role, read in ((noise, READ["noise"]), (metrics, READ["metrics"])):
+        if role is not None:
+            out += [
+                f"GRANT USAGE ON SCHEMA public TO {quote(role)}",
+                f"GRANT SELECT ON {', '.join(table.name for table in read)} TO {quote(role)}",
+            ]
     return out
 
 
-def grant(database: db.Database, application: str, noise: str | None = None) -> None:
+def grant(database: db.Database, application: str, noise: str | None = None, metrics: str | None = None) -> None:
     """Run the statements in one transaction. Raises: LedgerError on SQLite, or when the login may not."""
     if database.sqlite:
         raise LedgerError(
@@ -66,7 +71,7 @@ def grant(database: db.Database, application: str, noise: str | None = None) -> 
         )
 
     def work(connection: sa.Connection) -> None:
-        for statement in statements(application, noise):
+        for statement in statements(application, noise, metrics):
             connection.exec_driver_sql(statement)
 
     database.transaction(work)

@@ -19,9 +19,22 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import NOBODY, Approvers
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.facts import cap_facts, cap_of, protection_of, receipt_of
-from dpdist.privacy.receipts import Receipt
-from dpdist.privacy.rules.commands import Abort, Approve, BeginDrawing, Command, Commit, Reserve
-from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State, StreamSoFar
+from dpdist.privacy.receipts import Publication, Receipt
+from dpdist.privacy.rules.commands import (
+    Abort,
+    Approve,
+    BeginDrawing,
+    ChangeCap,
+    Command,
+    Commit,
+    Declare,
+    NameApprovers,
+    NameSigner,
+    Publish,
+    Reserve,
+)
+from dpdist.privacy.rules.deciding import SIGNERS
+from dpdist.privacy.rules.state import NOT_BEGUN, UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State
 
 PART_ROWS = 500
 """Commitments that are looked up or written at once."""
@@ -40,17 +53,26 @@ def load(connection: Connection, command: Command) -> State:
             return State(account=account, release=known)
         case Approve(dataset=dataset, release=release):
             return State(dataset_of(connection, dataset), approvals=_approvals(connection, release))
+        case Publish(release=release):
+            known, found = receipt(connection, release), publications(connection, release)
+            return State(release=known, signers=signers(connection), publications=found)
         case _:
-            return State(dataset_of(connection, command.dataset))
+            return _for_names(connection, command)
+
+
+def _for_names(connection: Connection, command: NameSigner | Declare | ChangeCap | NameApprovers) -> State:
+    if isinstance(command, NameSigner):
+        return State(signers=signers(connection))
+    return State(dataset_of(connection, command.dataset))
 
 
 def _for_charge(connection: Connection, charge: Charge) -> State:
     known = receipt(connection, charge.release)
     if known is not None and known.state != "aborted":
         return State(release=known)  # all that asking again needs
-    dataset, stream = dataset_of(connection, charge.dataset), None
-    for earlier in [] if charge.part is None else parts_of(connection, charge.dataset, charge.part.stream):
-        stream = StreamSoFar.after(stream, earlier)
+    dataset, stream = dataset_of(connection, charge.dataset), NOT_BEGUN
+    for earlier in parts_of(connection, charge.dataset, charge.part.stream) if charge.part else []:
+        stream = stream.then(earlier)
     signed = dataset is not None and dataset.approvers.needed
     return State(
         dataset,
@@ -128,6 +150,22 @@ def _approvals(connection: Connection, release: str) -> tuple[Approval, ...]:
     return tuple(Approval(dataset, each["spec"], each["key"]) for dataset, each in facts)
 
 
+def signers(connection: Connection) -> tuple[str, ...]:
+    """The public keys that sign certificates, oldest first."""
+    return tuple(facts["key"] for facts in _facts_of(connection, SIGNERS, "signer"))
+
+
+def publications(connection: Connection, release: str) -> tuple[Publication, ...]:
+    """How a release was published, oldest first."""
+    return tuple(Publication.of(facts) for facts in _facts_of(connection, release, "published"))
+
+
+def _facts_of(connection: Connection, release: str, event: str) -> list[Any]:
+    mine = sa.and_(db.entries.c.release == release, db.entries.c.event == event)
+    found = connection.execute(sa.select(db.entries.c.facts).where(mine).order_by(db.entries.c.sequence))
+    return [json.loads(facts) for facts in found.scalars()]
+
+
 def _standing(connection: Connection, charge: Charge) -> Iterator[Standing]:
     """Where the records of a charge are charged: one release of each data set and period, whether or not that may be."""
     if charge.counted is None or charge.shared:
@@ -169,9 +207,8 @@ def keep(connection: Connection, state: State, written: LedgerRow) -> None:
 def _keep_release(connection: Connection, reserved: Receipt, written: LedgerRow) -> None:
     connection.execute(db.releases.delete().where(db.releases.c.release == reserved.release))
     values = {name: getattr(reserved, name) for name in ("release", "dataset", "period", "attempt", "state", "sequence")}
-    stream = None if reserved.part is None else reserved.part.stream
     facts = json.dumps(written.event.facts, sort_keys=True)
-    connection.execute(db.releases.insert().values(**values, binding=reserved.binding, facts=facts, stream=stream))
+    connection.execute(db.releases.insert().values(**values, binding=reserved.binding, facts=facts, stream=reserved.stream))
 
 
 def _keep_account(connection: Connection, dataset: str, period: str, account: Account, sequence: int) -> None:

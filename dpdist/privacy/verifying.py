@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -16,7 +17,7 @@ from dpdist.privacy import tables
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import Charge, StreamPart, digest_of_seen
 from dpdist.privacy.facts import cap_of, loss_of, protection_of
-from dpdist.privacy.receipts import Audit, Receipt
+from dpdist.privacy.receipts import Audit, Publication, Receipt
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import (
     Abort,
@@ -27,9 +28,12 @@ from dpdist.privacy.rules.commands import (
     Commit,
     Declare,
     NameApprovers,
+    NameSigner,
+    Publish,
     Reserve,
 )
 from dpdist.privacy.rules.state import (
+    NOT_BEGUN,
     UNUSED,
     Account,
     Approval,
@@ -41,6 +45,7 @@ from dpdist.privacy.rules.state import (
     StreamSoFar,
 )
 
+_K = TypeVar("_K")
 _COLUMNS = tuple(column.name for column in db.entries.columns)
 _AT_ONCE = 1000
 """Rows that are held at once."""
@@ -84,8 +89,10 @@ class Known:
         self.datasets: dict[str, DataSet] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
         self.releases: dict[str, Receipt] = {}
-        self.streams: dict[tuple[str, str], StreamSoFar | None] = {}
+        self.streams: dict[tuple[str, str | None], StreamSoFar] = {}
         self.approvals: dict[str, tuple[Approval, ...]] = {}
+        self.signers: tuple[str, ...] = ()
+        self.publications: dict[str, tuple[Publication, ...]] = {}
         self.standing: dict[str, dict[tuple[str, str], str]] = {}
 
     def follows(self, row: Any) -> bool:
@@ -106,12 +113,8 @@ class Known:
         facts, known = event.facts, self.releases.get(event.release)
         if event.kind == "reserved":
             return self._reserve(event)
-        if event.kind in _OF_DATASETS:
-            return _OF_DATASETS[event.kind](event.dataset, facts)
-        if event.kind == "approved":
-            return Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
-        if event.kind == "aborted":
-            return Abort(event.release)
+        if event.kind in _COMMANDS:
+            return _COMMANDS[event.kind](event)
         if known is None or event.kind not in ("drawing", "committed"):
             return None
         attempt = event.release, event.attempt, known.binding
@@ -141,14 +144,16 @@ class Known:
         known, facts = self.releases.get(event.release), event.facts
         period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
         if known is not None and event.kind != "reserved":
-            period, stream = known.period, None if known.part is None else known.part.stream
+            period, stream = known.period, known.stream
         return State(
             self.datasets.get(event.dataset),
             self.accounts.get((event.dataset, period), UNUSED),
             known,
-            self.streams.get((event.dataset, stream)) if stream is not None else None,
+            self.streams.get((event.dataset, stream), NOT_BEGUN),
             self.approvals.get(event.release, ()),
             tuple(self._standing_of(event)) if event.kind == "reserved" else (),
+            self.signers,
+            self.publications.get(event.release, ()),
         )
 
     def _standing_of(self, event: LedgerEvent) -> Iterator[Standing]:
@@ -166,24 +171,50 @@ class Known:
             self.datasets[event.dataset] = part.dataset
         if event.kind == "approved":
             self.approvals[event.release] = part.approvals
+        if event.kind == "published":
+            self.publications[event.release] = part.publications
+        self.signers = part.signers
         if part.release is None or event.kind not in ("reserved", "drawing", "committed", "aborted"):
             return
         receipt = part.release
         self.releases[event.release] = receipt
         self.accounts[event.dataset, receipt.period] = part.account
-        if receipt.part is not None:
-            self.streams[event.dataset, receipt.part.stream] = part.stream
+        if receipt.part:
+            self.streams[event.dataset, receipt.stream] = part.stream
         for commitment in self._seen_by(event) if event.kind == "reserved" else ():
             self.standing.setdefault(commitment, {}).setdefault((event.dataset, receipt.period), event.release)
 
 
-_OF_DATASETS: Mapping[str, Callable[[str, Mapping[str, Any]], Command]] = {
-    "declared": lambda dataset, facts: Declare(
-        dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"]
-    ),
-    "capped": lambda dataset, facts: ChangeCap(dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"]),
-    "approvers": lambda dataset, facts: NameApprovers(dataset, Approvers.of(facts), facts["why"], facts["who"]),
+def _declare(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return Declare(event.dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"])
+
+
+def _change_cap(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return ChangeCap(event.dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"])
+
+
+def _name_approvers(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return NameApprovers(event.dataset, Approvers.of(facts), facts["why"], facts["who"])
+
+
+def _approve(event: LedgerEvent) -> Command:
+    facts = event.facts
+    return Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
+
+
+_COMMANDS: Mapping[str, Callable[[LedgerEvent], Command]] = {
+    "declared": _declare,
+    "capped": _change_cap,
+    "approvers": _name_approvers,
+    "approved": _approve,
+    "aborted": lambda event: Abort(event.release),
+    "signer": lambda event: NameSigner(event.facts["key"]),
+    "published": lambda event: Publish(event.release, Publication.of(event.facts)),
 }
+"""What was asked for when an event was written, where the event alone tells."""
 
 
 def _records(connection: Connection) -> dict[str, tuple[int | None, list[str]]]:
@@ -209,16 +240,15 @@ def _compare_salts(connection: Connection, known: Known) -> None:
             raise LedgerError(f"release {release!r}: its salt was altered, so its noise cannot be drawn; restore a backup")
 
 
-_COMPARED = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest")
+_COMPARED = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest", "stream")
 _compared = attrgetter(*_COMPARED)
 
 
 def _compare_releases(connection: Connection, known: Known) -> None:
-    query, found = sa.select(*(db.releases.c[name] for name in _COMPARED), db.releases.c.stream), set()
-    for *row, stream in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
+    query, found = sa.select(*(db.releases.c[name] for name in _COMPARED)), set()
+    for row in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
         receipt = known.releases.get(row[0])
-        of = None if receipt is None or receipt.part is None else receipt.part.stream
-        if receipt is None or tuple(row) != _compared(receipt) or stream != of:
+        if receipt is None or tuple(row) != _compared(receipt):
             raise _differs("dpdist_releases", f"release {row[0]!r}")
         found.add(row[0])
     facts = sa.select(db.releases.c.release).outerjoin(db.entries, db.entries.c.sequence == db.releases.c.sequence)
@@ -229,26 +259,29 @@ def _compare_releases(connection: Connection, known: Known) -> None:
 
 def _compare_accounts(connection: Connection, known: Known) -> None:
     found = {(row.dataset, row.period): tables.account_in(row) for row in connection.execute(sa.select(db.accounts))}
-    for dataset, period in found.keys() | known.accounts.keys():
-        if found.get((dataset, period)) != known.accounts.get((dataset, period)):
-            raise _differs("dpdist_accounts", f"the sums of {dataset!r}, {period}")
+    _compare("dpdist_accounts", found, known.accounts, lambda key: f"the sums of {key[0]!r}, {key[1]}")
 
 
 def _compare_caps(connection: Connection, known: Known) -> None:
     rows = list(connection.execute(sa.select(db.caps).order_by(db.caps.c.sequence)))
-    newest, counted = {row.dataset: row.facts for row in rows}, [row.dataset for row in rows]
-    for dataset in newest.keys() | known.datasets.keys():
-        promised = known.datasets.get(dataset)
-        if promised is None or newest.get(dataset) != tables.caps_text(promised) or counted.count(dataset) != promised.caps:
-            raise _differs("dpdist_caps", f"the cap of {dataset!r}")
+    numbers = Counter(row.dataset for row in rows)
+    found = {row.dataset: (row.facts, numbers[row.dataset]) for row in rows}
+    promised = {dataset: (tables.caps_text(each), each.caps) for dataset, each in known.datasets.items()}
+    _compare("dpdist_caps", found, promised, lambda dataset: f"the cap of {dataset!r}")
 
 
 def _compare_records(known: Known) -> None:
-    for release in known.records.keys() | known.releases.keys():
-        receipt, (_, seen) = known.releases.get(release), known.records.get(release, (None, []))
-        charged = receipt is not None and receipt.state != "aborted"
-        if digest_of_seen(seen) != (receipt.records.digest if receipt is not None and charged else digest_of_seen(())):
-            raise _differs("dpdist_records", f"the records of {release!r}")
+    found = {release: digest_of_seen(seen) for release, (_, seen) in known.records.items()}
+    charged = {release: each.records.digest for release, each in known.releases.items() if each.state != "aborted"}
+    some = {release: digest for release, digest in charged.items() if digest != digest_of_seen(())}
+    _compare("dpdist_records", found, some, lambda release: f"the records of {release!r}")
+
+
+def _compare(table: str, found: Mapping[_K, object], known: Mapping[_K, object], what: Callable[[_K], str]) -> None:
+    """Accept a table that holds what the rows lead to. Raises: LedgerError with what differs."""
+    for key in found.keys() | known.keys():
+        if found.get(key) != known.get(key):
+            raise _differs(table, what(key))
 
 
 def _differs(table: str, what: str) -> LedgerError:

@@ -15,7 +15,6 @@ Range = tuple[float, float]
 """The smallest and the largest value of a column."""
 MEANS, VARIANCES = "means", "variances"
 """The tables that statistics are published in: one of means, and one whose rows name their statistic."""
-AT_AN_END = "not told apart from an end of its range"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,4 +138,4 @@ class Statistic(ABC):
             width: standard errors that an interval reaches to both sides.
             ranges: of each column.
         """
-        raise NotImplementedError(f"{self.name} is told by the answers themselves")
+        raise NotImplementedError(f"{self.name} is given by the answers themselves")

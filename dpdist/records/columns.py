@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
 from dpdist.records.csv_grammar import PLAIN, Grammar
-from dpdist.records.formats.base import check_delimiter
+from dpdist.records.formats.base import TypedFormat, check_delimiter
 from dpdist.records.formats.csv import unpacked
-from dpdist.records.formats.registry import known_format
+from dpdist.records.formats.registry import row_format
 from dpdist.records.reading import reading
 from dpdist.records.wording import File
 
@@ -68,7 +68,8 @@ class Column:
 
 def has_names(location: Path) -> bool:
     """Whether a file, or the first file of a folder, says what its columns are called: the first row of CSV may be a record."""
-    return not known_format(listing.listed(location)[0].path).first_row_may_be_a_record
+    format_ = row_format(listing.listed(location)[0].path)
+    return format_ is None or not format_.first_row_may_be_a_record
 
 
 def columns_of(
@@ -86,13 +87,13 @@ def columns_of(
 
     Args:
         header: the columns of CSV files, whose first row is then a record.
-        names_in_first_row: somebody says that the first row of CSV files is none. Without either nothing of it is told.
+        names_in_first_row: somebody says that the first row of CSV files is none. Without either nothing of it is shown.
         grammar: how CSV files are written.
     Raises: InvalidSpec, NoRecords.
     """
     first = listing.listed(location)[0]
     named = [Column(name, "unknown") for name in listing.named_by_folders(location, first.path)]
-    if known_format(first.path).first_row_may_be_a_record and not (header or public or names_in_first_row):
+    if not has_names(location) and not (header or public or names_in_first_row):
         raise InvalidSpec(
             f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
             "--names-in-first-row if it holds names, or name all columns: --header name,name,..."
@@ -102,20 +103,19 @@ def columns_of(
 
 def _columns_of_file(file: File, header: tuple[str, ...], public: bool, grammar: Grammar) -> list[Column]:
     path = Path(file.path)
-    if not listing.holds_rows(path):
+    format_ = row_format(path)
+    if format_ is None:
         raise InvalidSpec(f"{file.called} holds counts and no columns; write its spec by hand, an attribute for each axis")
-    format_ = known_format(path)
     if format_.first_row_may_be_a_record:
         if public:
             return _public_csv(file, header, grammar)
         return [Column(name, "unknown") for name in _header(file, header, grammar)]
     with reading(file.called), path.open("rb") as content:
-        schema = format_.schema(content)
-        if schema is None:
+        if not isinstance(format_, TypedFormat):
             raise InvalidSpec(
                 f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format"
             )
-        found = [_typed(each.name, each.type) for each in schema]
+        found = [_typed(each.name, each.type) for each in format_.schema(content)]
         return _looked_at(found, format_.every_batch(content)) if public else found
 
 

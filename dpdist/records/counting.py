@@ -27,10 +27,9 @@ from dpdist.machine.reduction import fewer
 from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.protection import Protection
 from dpdist.records.formats.arrays import cells_of_part, part_bytes
 from dpdist.records.formats.base import BATCH_ROWS, Partition
-from dpdist.records.formats.registry import known_format
+from dpdist.records.formats.registry import row_format
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person
 from dpdist.records.rows import CountSummary, cells_of, tables_of
@@ -38,7 +37,6 @@ from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
 from dpdist.records.sources import Source, check_columns, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
 from dpdist.sizes import SIZES
-from dpdist.stability import Distance
 
 PARTS_A_WORKER = 4
 
@@ -87,7 +85,7 @@ def count(
             counted = engine.map(partial(_count_partitions, without_files(source), domain, counter), items, on_done=on_done)
             tally = sum((tally for tally, _ in counted), CountSummary())
             dealt = [each for _, some in counted for each in some]
-        if source.counts is not None or not known_format(source.files[0][0]).holds_rows:
+        if source.counts is not None or row_format(source.files[0][0]) is None:
             few_enough(tally.read)  # before sums of them could overflow
         stored = _summed(counter, plan, engine, tally, key, tasks, dealt)
     finally:
@@ -110,28 +108,9 @@ def _check_totals(source: Source, domain: Domain) -> None:
 def _check_parts(source: Source, engine: Engine) -> None:
     """Accept arrays whose parts fit into a task. Raises: OutOfMemory."""
     path, tags = source.files[0][0], source.tags[0]
-    needed = 0 if known_format(path).holds_rows else part_bytes(path, tags)
+    needed = 0 if row_format(path) else part_bytes(path, tags)
     if needed > engine.memory_bytes // 4:
         raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
-
-
-def distance_out(protection: Protection) -> Distance:
-    """How far one change of the files can move the counts of all cells.
-
-    With a person column one change touches the records of one person alone. Whatever the files, at most ``most_records`` of them
-    count, and which records of others count does not depend on them. Without one it touches ``most_records`` records. A record
-    raises one count by one, or none when it is dropped. With a bound on a person's groups up to ``most_records`` records count in each of
-    up to ``most_groups`` different cells; with ``participations`` in each of up to so many steps, which are ``separation`` apart. In
-    a table whose rows stand for several records each, one record raises one number by one, as the publisher declares
-    (``Protection.counted``), and that number raises one count.
-    """
-    return Distance(
-        protection.most_records,
-        protection.neighbours == "replace-one",
-        protection.most_groups or 1,
-        protection.participations,
-        protection.separation,
-    )
 
 
 def task_bytes(layout: Layout, engine: Engine) -> int:
@@ -185,7 +164,7 @@ def _count_partitions(
 
     def batches() -> Iterator[Batch]:
         for partition in partitions:
-            if not known_format(partition.path).holds_rows:
+            if row_format(partition.path) is None:
                 assert partition.group is not None
                 cells, numbers = cells_of_part(partition.path, partition.group, partition.tags)
                 tallies.append(CountSummary(int(numbers.sum())))

@@ -22,6 +22,7 @@ from dpdist.errors import DpdistError, InvalidSpec, NoRecords
 from dpdist.records import listing
 from dpdist.records.csv_grammar import Grammar
 from dpdist.records.formats.base import Partition
+from dpdist.records.formats.registry import row_format
 from dpdist.records.rows import declared, tables_of
 from dpdist.records.sources import Source, column_names, partitions_of, source_of
 from dpdist.records.types import ARROW
@@ -120,7 +121,7 @@ def _tables(node: Any) -> Iterator[str]:
 
 
 def _is_file(name: str) -> bool:
-    return name.endswith("/") or listing.holds_rows(name)
+    return name.endswith("/") or row_format(name) is not None
 
 
 def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
@@ -151,9 +152,7 @@ def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
     path = Path(place.location)
     if not glob.has_magic(name) or path.exists():
         return place.location, None
-    found = sorted(
-        path for path in glob.glob(place.location, recursive=True) if listing.holds_rows(path) and Path(path).is_file()
-    )
+    found = sorted(path for path in glob.glob(place.location, recursive=True) if row_format(path) and Path(path).is_file())
     if not found:
         raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
     numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]

@@ -12,7 +12,9 @@ from urllib.parse import unquote
 from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
 from dpdist.machine.objects import Folder, Place, file_at, place_at
 from dpdist.process.encoding import encodes
-from dpdist.records.formats.registry import endings, format_of
+from dpdist.records.formats.arrays import ArrayFormat
+from dpdist.records.formats.base import RowFormat
+from dpdist.records.formats.registry import endings, format_of, row_format
 from dpdist.records.wording import Called, File, called_by, called_within
 
 Named = dict[str, str | None]
@@ -20,7 +22,7 @@ Named = dict[str, str | None]
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 SCHEMES = ("s3", "gs", "az", "abfss", "https")
 """Of URLs of records; a web server cannot say what it holds."""
-GIVEN = f"give a file whose name ends in one of {endings(rows=True)}, or a folder that holds some"
+GIVEN = f"give a file whose name ends in one of {endings(RowFormat)}, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -89,7 +91,7 @@ def _check_kind(file: File) -> None:
         raise InvalidSpec(f"the path of {file.called!r} is not UTF-8; rename the file or folder in it that has such a name")
     if format_of(file.path) is None:
         raise InvalidSpec(
-            f"records in {file.called!r} cannot be read: allowed are {endings(rows=True)}, and {endings(rows=False)} for counts"
+            f"records in {file.called!r} cannot be read: allowed are {endings(RowFormat)}, and {endings(ArrayFormat)} for counts"
         )
 
 
@@ -98,12 +100,6 @@ def named_by_folders(location: str | Path, path: str) -> Named:
     inside = path.removeprefix(f"{place_at(location)}/")
     found = (part.partition("=") for part in inside.split("/")[:-1] if inside != path)
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, sign, value in found if sign and name}
-
-
-def holds_rows(path: str | Path) -> bool:
-    """Whether a file holds rows, by its name."""
-    found = format_of(path)
-    return found is not None and found.holds_rows
 
 
 def _below_url(place: Place, called: Called) -> list[File]:
@@ -115,7 +111,7 @@ def _below_url(place: Place, called: Called) -> list[File]:
         _check_kind(File(place.location, called))
         return [File(place.location, called)]
     hidden = (any(part.startswith((".", "_", "~")) for part in name.split("/")) for name in found)
-    kept = [f"{place}/{name}" for name, apart in zip(found, hidden, strict=True) if holds_rows(name) and not apart]
+    kept = [f"{place}/{name}" for name, apart in zip(found, hidden, strict=True) if row_format(name) and not apart]
     if not kept:
         raise NoRecords(f"no records in {called}: {GIVEN}")
     return _numbered(kept, called)
@@ -130,7 +126,7 @@ def _below(folder: Path, called: Called) -> Iterator[Path]:
     for where, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith((".", "_", "~"))]
         kept = (Path(where, name) for name in files if not name.startswith((".", "_", "~")))
-        yield from (path for path in kept if holds_rows(path))
+        yield from (path for path in kept if row_format(path))
 
 
 def _check_file(file: File) -> None:

@@ -16,7 +16,7 @@ from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.base import Partition, WantedRows
-from dpdist.records.formats.registry import known_format
+from dpdist.records.formats.registry import row_format
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
 from dpdist.records.sources import Source, reading_of
@@ -74,7 +74,7 @@ def declared(table: pa.Table, types: Mapping[str, ColumnType], called: Called) -
 
 @contextmanager
 def explained(called: Called, what: str) -> Iterator[None]:
-    """What cannot be converted in the block is told of a column of a file."""
+    """What cannot be converted in the block is reported of a column of a file."""
     try:
         with reading(called):
             yield
@@ -83,8 +83,10 @@ def explained(called: Called, what: str) -> Iterator[None]:
 
 
 def _batches(partition: Partition, how: WantedRows) -> Iterator[pa.RecordBatch]:
+    format_ = row_format(partition.path)
+    assert format_ is not None
     with HashedFile(partition.path, partition.tags) as file:
-        yield from known_format(partition.path).batches(file, partition, how)
+        yield from format_.batches(file, partition, how)
 
 
 def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) -> tuple[NDArray[np.int64], CountSummary]:

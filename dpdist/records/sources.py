@@ -22,7 +22,7 @@ from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.formats import arrays
 from dpdist.records.formats.base import BATCH_ROWS, Partition, WantedRows, check_names
-from dpdist.records.formats.registry import known_format
+from dpdist.records.formats.registry import known_format, row_format
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.wording import Called, File
@@ -192,8 +192,11 @@ def _named(location: str | Path, files: list[File], wanted: list[str], own: list
 
 def _is_empty(path: str, tags: Tags, how: WantedRows) -> bool:
     """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
+    format_ = row_format(path)
+    if format_ is None:  # an array has all its cells
+        return False
     with reading(tags.called), HashedFile(path, tags) as file:
-        return known_format(path).is_empty(file, File(path, tags.called), how)
+        return format_.is_empty(file, File(path, tags.called), how)
 
 
 def hashed_file(file: File) -> tuple[str, Tags]:
@@ -211,7 +214,7 @@ def partitions_of(source: Source) -> list[Partition]:
 
 
 def without_files(source: Source) -> Source:
-    """How records are read, for tasks that are told which files are theirs."""
+    """How records are read, for tasks that are given their files."""
     return replace(source, files=(), tags=(), named=())
 
 
@@ -234,17 +237,20 @@ def reading_of(source: Source, domain: Domain, partition: Partition | None = Non
 
 
 def column_names(source: Source, place: int, domain: Domain) -> Sequence[str] | None:
-    """The columns of a file of a source; None where every record names its own."""
+    """The columns of a file of a source; None where every record names its own, and of an array."""
     (path, _), tags = source.files[place], source.tags[place]
+    format_ = row_format(path)
+    if format_ is None:
+        return None
     with reading(tags.called), HashedFile(path, tags) as file:
-        return known_format(path).column_names(file, File(path, tags.called), reading_of(source, domain))
+        return format_.column_names(file, File(path, tags.called), reading_of(source, domain))
 
 
 def check_columns(source: Source, domain: Domain) -> None:
     """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
     path, tags = source.files[0][0], source.tags[0]
-    format_ = known_format(path)
-    if not format_.holds_rows:
+    format_ = row_format(path)
+    if format_ is None:
         arrays.check_array(path, tags, domain)
         return
     found = column_names(source, 0, domain)

@@ -14,7 +14,7 @@ from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
@@ -37,9 +37,7 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         "unit": protection.unit,
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,
-        "most_records_of_one_person": protection.most_records,
-        **({} if protection.most_groups is None else {"most_groups_of_one_person": protection.most_groups}),
-        **({} if protection.participations is None else _participations(protection)),
+        **protection.bounds(),
         "bound_enforced_while_counting": protection.enforced,
         "bound": protection.bound,
         "meaning": meaning(loss, protection),
@@ -53,9 +51,13 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     }
 
 
-def _participations(protection: Protection) -> dict[str, int]:
-    """In how many steps of a stream one person is, and how far apart."""
-    return {"participations_of_one_person": protection.participations or 1, "separation": protection.separation}
+def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
+    """What the data set had been charged when the release was.
+
+    Args:
+        ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+    """
+    return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
 
 
 def mechanism(

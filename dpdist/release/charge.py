@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from dpdist.privacy import keys
@@ -52,9 +52,7 @@ def charge_of(ledger: Ledger, planned: Plan, bound: BoundRecords | None) -> Char
     """What a release asks the ledger for; without its records, what can be said before they are counted."""
     course, job = course_of(planned), planned.job
     part = course.part(ledger)
-    binding = planned.binding(part)
-    part = None if part is None else replace(part, reaches=course.reaches(part))
-    return charge_for(job, job.release, planned.loss, binding, bound, part=part)
+    return charge_for(job, job.release, planned.loss, planned.binding(part), bound, part=course.charged(part))
 
 
 def charge_for(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from dpdist.errors import LedgerError, StoreError
 from dpdist.machine.store import Store, StoredArray
+from dpdist.operators import Matrix
 from dpdist.privacy.ledger import Checkpoint, Ledger, Receipt
 
 FORMAT = 1
@@ -151,19 +154,31 @@ def differences(store: Store, ledger: Ledger) -> list[str]:
         check_pair(store, ledger)
     except LedgerError as error:
         out.append(str(error))
-    measured = set(store.folders(MEASUREMENTS))
-    releases = set()
-    for entry in ledger.entries():
-        if entry["event"] == "reserved":
-            releases.add(entry["release"])
-    for release in sorted(measured | releases):
-        receipt = ledger.receipt(release)
+    for release in releases_of(store, ledger):
         try:
-            check_measured(store, receipt, release)
-            if receipt is not None and receipt.state == "committed":
-                store.check(committed_measurement(store, receipt))
-            elif store.exists(measurement_name(release)):
-                store.check(store.open(measurement_name(release)))
+            check_release(store, ledger.receipt(release), release)
         except (LedgerError, StoreError) as error:
             out.append(str(error))
     return out
+
+
+def releases_of(store: Store, ledger: Ledger) -> list[str]:
+    """All releases that the ledger ever charged, and all that the store has something of."""
+    charged = {entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"}
+    return sorted(charged | set(store.folders(MEASUREMENTS)))
+
+
+def check_release(store: Store, receipt: Receipt | None, release: str) -> None:
+    """Compare what ledger and store have of a release, and read every block of its measurement. Raises: LedgerError, StoreError."""
+    check_measured(store, receipt, release)
+    if receipt is not None and receipt.state == "committed":
+        store.check(committed_measurement(store, receipt))
+    elif store.exists(measurement_name(release)):
+        store.check(store.open(measurement_name(release)))
+
+
+def integers_of(store: Store, ledger: Ledger, receipt: Receipt) -> Matrix:
+    """The noisy integers of a committed release; of a part of a stream those of all its steps so far."""
+    parts = [receipt] if receipt.part is None else ledger.stream(receipt.dataset, receipt.part.stream)
+    known = [each for each in parts if each.sequence <= receipt.sequence]
+    return np.concatenate([store.read(committed_measurement(store, each)) for each in known])

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import Linear, products_of
-from dpdist.asking.published import Published
+from dpdist.asking.published import UNPUBLISHED, Published
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
@@ -48,7 +48,7 @@ def statistics(asked: AskedQueries, measurement: Measurement) -> dict[str, pa.Ta
     """
     from dpdist.page.means import TABLES, Row
 
-    domain, published = asked.measured.domain.grouped, Published({}, measurement)
+    domain, published = asked.measured.domain.grouped, Published(UNPUBLISHED, measurement)
     found: dict[str, list[Row]] = {}
     for entry in asked.entries:
         if not entry.statistic.made:

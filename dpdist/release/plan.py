@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.kept import name_for
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.operators import Matrix
 from dpdist.page import notebook
+from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Cap, Loss
@@ -44,8 +46,9 @@ from dpdist.strategies import (
     laplace_bound,
 )
 from dpdist.strategies.base import UNIT_VARIANCE
+from dpdist.strategies.dual_weights import DualWeights, dual_weights
 from dpdist.strategies.needs import Effort
-from dpdist.strategies.product_bound import bound_steps, product_bound
+from dpdist.strategies.product_bound import bound_steps, product_weights
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
@@ -132,19 +135,19 @@ class Plan(Design):
 
     def certificate(
         self, budget: Budget | None = None, effect: Effect | None = None, *, ledger: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Claims:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
         Args:
             budget: what the data set had been charged when the release was, unless it is only planned.
-            ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+            ledger: the name of the ledger that charged it, by which a copy that was rolled back is recognised.
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         job, guarantee = self.job, self.job.guarantee
         queries, cap, kind = job.workload.queries.shape[0], guarantee.cap, self.noise.kind
         compared = [{**each.facts(queries, cap), "chosen": each.noise.kind == kind} for each in self.options]
         selection, series = facts_of(job), guarantee.course.facts(self.cells)
-        return {
+        claims = {
             "release": job.release,
             "period": guarantee.day,
             "dataset": guarantee.dataset,
@@ -155,9 +158,7 @@ class Plan(Design):
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
-            "budget": None
-            if budget is None
-            else {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger},
+            "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
@@ -167,6 +168,7 @@ class Plan(Design):
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
             "versions": versions(),
         }
+        return cast("Claims", claims)
 
     @property
     def cells(self) -> int:
@@ -325,8 +327,8 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
 
 def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
-    protection = job.guarantee.protection
-    if not (protection.most_groups or protection.participations or job.measured.totals):
+    moved = _moved(job)
+    if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
         return {}
     grids = ((strategy, _grid(job, strategy)) for strategy in compared)
     return {strategy.name: grid.sensitivity * grid.spacing / strategy.sensitivity for strategy, grid in grids}
@@ -414,13 +416,36 @@ def _lower_bound(context: Context, workload: Workload, norm: Norm, compared: Seq
 
 def _product_bound(context: Context, workload: Workload) -> float:
     """``product_bound``, computed once."""
+    return _product_weights(context, workload)[0]
+
+
+def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
+    """``product_weights``, computed once. A bound that an earlier version kept has no weights."""
     work = Planning(context)
     name = f"bounds/{workload.fingerprint[:32]}-product"
     found = work.kept(name)
     if found is None and bound_steps(workload):
         work.tell("bounding the optimum")
-        found = work.keep(name, np.array([work.largest(product_bound, workload)]), {})
-    return 0.0 if found is None else float(found[0][0])
+        bound, weights = work.largest(product_weights, workload)
+        facts = {"attributes": {str(axis): each.size for axis, each in weights.items()}}
+        found = work.keep(name, np.concatenate([[bound], *weights.values()]), facts)
+    if found is None:
+        return 0.0, {}
+    sizes = {int(axis): size for axis, size in found[1].get("attributes", {}).items()}
+    parts = np.split(found[0][1:], np.cumsum(list(sizes.values()))[:-1]) if sizes else []
+    return float(found[0][0]), dict(zip(sizes, parts, strict=True))
+
+
+def bound_weights(context: Context, planned: Plan) -> DualWeights | None:
+    """Weights that prove the certificate's lower bound to readers; None where there is none, or none that are at hand prove it."""
+    option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
+    lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
+    workload = planned.job.workload.queries
+    if option is None or lower is None or is_long(workload) or workload is not planned.workload:
+        return None
+    if planned.persons is not None:  # proven by weights of a person's cells together, which are not published yet
+        return None
+    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload))
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
@@ -447,7 +472,7 @@ def _grid(job: Job, strategy: Strategy) -> Grid:
 
 
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
-    """Post-processing that the strategy cannot have, told before anything is charged."""
+    """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
         return
     options, queries = job.outputs.postprocess, job.workload.queries

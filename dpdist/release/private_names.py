@@ -13,7 +13,6 @@ from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.charges import SELECTION
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
-from dpdist.records import counting
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.spec.job import Job, PrivateNames
@@ -78,7 +77,7 @@ def selection_of(job: Job) -> NameSelection | None:
     if not isinstance(names, PrivateNames):
         return None
     asked = names.selection
-    moved, person = counting.distance_out(guarantee.protection), guarantee.person
+    moved, person = guarantee.protection.distance, guarantee.person
     if person.column is not None:  # of each person the first most_records name a name
         moved = replace(moved, groups=1, participations=None)
     moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)

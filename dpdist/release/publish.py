@@ -15,6 +15,7 @@ from dpdist.machine.objects import Folder, Place
 from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.page import report
+from dpdist.page.certificate import Claims
 from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
@@ -28,7 +29,8 @@ from dpdist.quantities.registry import STATISTICS
 from dpdist.release.context import Context
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
-from dpdist.release.plan import Plan
+from dpdist.release.plan import Plan, bound_weights
+from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
@@ -54,7 +56,7 @@ def publish(
     planned: Plan,
     measured: StoredArray,
     answers: Answers,
-    certificate: dict[str, Any],
+    certificate: Claims,
     measurements: dict[str, str],
 ) -> Place:
     """The files a reader gets; a finished folder is left as it is.
@@ -87,13 +89,16 @@ def publish(
         about=_about(outputs.about, job.guarantee.period),
         means=made.get(MEANS),
         variances=made.get(VARIANCES),
+        verifier=outputs.output.verifier,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
         counted=() if rule is None else job.workload.counted,
     )
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
-    return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
+    tables = tuple((target.kind.key(), target.kind.table) for target in outputs.output.to)
+    seal = LedgerSeal(context, job.release, where.location, tables)
+    return report.write(content, where, seal, spread=_spread(context, content, where), notes=Notes(context.store))
 
 
 def _spread(context: Context, content: Content, where: Place) -> TaskMap:
@@ -122,7 +127,7 @@ def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]
     """What workers wrote, once others have found it to be what they say.
 
     Every part is read back by a worker of each half of them, one of which did not write it, or by this process. Some parts, chosen
-    after all were told, are written again by both, and some of these by this process. docs/security.md says what that finds.
+    after all were named, are written again by both, and some of these by this process. docs/security.md says what that finds.
 
     Raises: StoreError for a part that is not what it should be: no certificate is written.
     """
@@ -170,7 +175,8 @@ def published_measurement(
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
+    weights = bound_weights(context, planned)
+    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights)
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 

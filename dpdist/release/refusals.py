@@ -23,7 +23,7 @@ from dpdist.release.plan import Plan
 from dpdist.release.private_names import selection_of
 from dpdist.release.selecting import check_selection
 from dpdist.release.streams import course_of
-from dpdist.warehouse.targets import warehouse
+from dpdist.spec.targets.base import TargetKind
 
 
 def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
@@ -39,18 +39,18 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
             lambda: check_means(job.workload, planned.grid),
             lambda: check_formats(output.formats, answers),
             lambda: check_output(place, job.release, lambda: context.ledger.receipt(job.release)),
-            *(partial(check_target, *target.named, answers) for target in output.to),
+            *(partial(check_target, target.kind, answers) for target in output.to),
         )
     )
 
 
-def check_target(kind: str, name: str, answers: int) -> None:
+def check_target(target: TargetKind, answers: int) -> None:
     """Whether a warehouse is there and a release has rows for it. Raises: InvalidInput, StoreError."""
     if answers > PARQUET_ROWS:
         raise InvalidInput(
-            f"{answers:,} answers are too many for {kind} {name} (at most {PARQUET_ROWS:,}); leave it out of output.to"
+            f"{answers:,} answers are too many for {target.called} (at most {PARQUET_ROWS:,}); leave it out of output.to"
         )
-    warehouse(kind, name).check()
+    target.check()
 
 
 def _check_charge(context: Context, planned: Plan) -> None:
@@ -127,6 +127,7 @@ def _check_holds(content: bytes | None, output: Place, release: str, receipt: Re
         )
     measured = receipt.measurement_digest if receipt is not None else None
     report.check_same_release(certificate, {"release": release, "measurements": {release: measured}}, output)
+    report.signed_by(output, content or b"")
 
 
 def check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dpdist.mechanisms.base import Setting
 from dpdist.privacy.protection import Protection
-from dpdist.records import counting
 from dpdist.spec import Job
 from dpdist.spec.job import CountedCells
 from dpdist.stability import Distance
@@ -15,7 +14,7 @@ def distance_of(measured: CountedCells, protection: Protection) -> Distance:
 
     Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
     """
-    return measured.quantity.stability(counting.distance_out(protection))
+    return measured.quantity.stability(protection.distance)
 
 
 def setting_of(job: Job) -> Setting:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dpdist.asking.published import Answer, Published, published
 from dpdist.errors import ReleaseConflict
@@ -23,6 +23,7 @@ from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.page import notebook, report
+from dpdist.page.certificate import Claims
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from dpdist.privacy.receipts import OF_RECORDS, Budget
@@ -33,6 +34,7 @@ from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context
 from dpdist.release.count import as_read, count, files_of
+from dpdist.release.deliver import deliver
 from dpdist.release.held import held, sweep
 from dpdist.release.measure import checked_integers, drawn_once, write_integers
 from dpdist.release.plan import Plan, plan
@@ -43,7 +45,6 @@ from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import Job
 from dpdist.spec.origin import Origin
-from dpdist.warehouse.targets import deliver
 
 _T = TypeVar("_T")
 
@@ -79,7 +80,7 @@ class Release:
     charged: bool
     tally: CountSummary
     budget: Budget
-    certificate: dict[str, Any]
+    certificate: Claims
 
     @property
     def job(self) -> Job:
@@ -140,7 +141,7 @@ def release(context: Context, job: Job, *, step: StepRunner = plainly) -> Releas
         place = step("publish", publishing)
         targets = job.outputs.output.to
         if targets:
-            step("deliver", lambda: deliver(place, [target.named for target in targets]))
+            step("deliver", lambda: deliver(place, [target.kind for target in targets]))
     return replace(done, place=place)
 
 

@@ -57,10 +57,9 @@ class ReleaseCourse:
         del ledger
         return self.planned.loss
 
-    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
-        """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
-        del part
-        return ()
+    def charged(self, part: StreamPart | None) -> StreamPart | None:
+        """The part as it is charged: with the budget periods that its new steps lie in, as far as they are known."""
+        return part
 
     def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
         """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
@@ -158,14 +157,14 @@ class Growing(ReleaseCourse):
         last, _ = releases[-1]
         return price_of_extension(self.planned.loss, last.own)
 
-    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
-        """The budget periods of the new steps."""
-        assert part is not None
-        return periods_reached(self.stream, self.planned.job.guarantee.cap.per, part)
+    def charged(self, part: StreamPart | None) -> StreamPart | None:
+        """The part with the budget periods of its new steps."""
+        part = _own(part)
+        return replace(part, reaches=periods_reached(self.stream, self.planned.job.guarantee.cap.per, part))
 
     def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
         """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
-        assert part is not None
+        part = _own(part)
         if part.start == 0:
             return
         before = next(receipt for receipt, known in self._releases(context.ledger) if known.stop == part.start)
@@ -185,7 +184,7 @@ class Growing(ReleaseCourse):
 
     def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
         """Those of the part's steps."""
-        assert part is not None
+        part = _own(part)
         return stream_grid(self.planned).steps_of(exact, part.start, part.stop)
 
     def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
@@ -206,6 +205,12 @@ class Growing(ReleaseCourse):
         """The stream's releases so far, in order, and what each measures."""
         found = ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
         return [(receipt, receipt.part) for receipt in found if receipt.part]
+
+
+def _own(part: StreamPart | None) -> StreamPart:
+    """The part of a release of a stream, which always has one."""
+    assert part
+    return part
 
 
 def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
@@ -254,5 +259,5 @@ def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
 
 def stream_grid(planned: Plan) -> Stream:
     """The grid of a stream: its spec asks for one filter of the past."""
-    assert planned.grid.stream is not None
+    assert planned.grid.stream
     return planned.grid.stream

@@ -1,4 +1,4 @@
-"""What a spec as a whole must keep to: rules between its parts, each told with the line that breaks it."""
+"""What a spec as a whole must keep to: rules between its parts, each reported with the line that breaks it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
 from dpdist.records.column_types import ColumnType
+from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
@@ -122,7 +123,7 @@ def _check_participations(job: Job) -> None:
 def _check_counts(job: Job) -> None:
     """Records that were counted before belong to nobody any more."""
     counts, location = job.source.records.counts, job.source.records.location
-    array = location.format is not None and not location.format.holds_rows
+    array = isinstance(location.format, ArrayFormat)
     if (counts is None and array) or (counts is not None and counts.column is None and not array):
         raise InvalidInput(
             f"{Path(location.called).name} holds counts, not records: say what it counts, counts: {{of: ...}}"

@@ -305,12 +305,10 @@ class Guarantee:
     @cached_property
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
-        person, promised = self.person, None
-        if person.column is None and person.participations is not None:
-            promised = self.course.promised_steps(self.columns)
-        bounds = person.most_records, person.column, self.counted, person.most_groups
-        apart = person.participations, person.separation, promised
-        return Protection(self.neighbours, *bounds, *apart, type=None if person.column is None else person.type)
+        promised = self.person.participations and not self.person.column
+        steps = self.course.promised_steps(self.columns) if promised else None
+        facts = {"neighbours": self.neighbours, "counted": self.counted, "steps": steps}
+        return Protection.from_facts(facts | self.person.bounds)
 
     @property
     def day(self) -> str | None:

@@ -8,58 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dpdist.spec.kinds import Family, OfKinds, SpecKind
+from dpdist.spec.kinds import OfKinds
+from dpdist.spec.targets import TARGETS
+from dpdist.spec.targets.base import TargetKind
 from dpdist.spec.values import PathText, SpecPart, Text
 
 TableFormat = Literal["parquet", "csv", "zarr"]
-
-
-class TargetKind(SpecKind):
-    """A table of a warehouse, by the warehouse's name."""
-
-    @property
-    def table(self) -> str:
-        """What the warehouse calls it."""
-        return str(getattr(self, self.key()))
-
-
-class ToIceberg(TargetKind):
-    """An Iceberg table."""
-
-    iceberg: str = Field(
-        description="an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
-        examples=["lake.privacy.answers"],
-    )
-
-
-class ToDelta(TargetKind):
-    """A Delta table."""
-
-    delta: PathText = Field(description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
-
-
-class ToPostgres(TargetKind):
-    """A table of PostgreSQL."""
-
-    postgres: str = Field(
-        description="a table of PostgreSQL, schema.table, in the database whose URL DPDIST_WAREHOUSE gives",
-        examples=["public.answers"],
-    )
-
-
-TARGETS = Family(ToIceberg, ToDelta, ToPostgres)
-"""The warehouses that specs can name."""
 
 
 class TargetSpec(OfKinds):
     """A table of a warehouse that gets the published answers, too. It is named, never its credentials: specs are public."""
 
     kind: Annotated[TargetKind, TARGETS]
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """SpecKind and table."""
-        return self.kind.key(), self.kind.table
 
 
 class AboutSpec(SpecPart):
@@ -108,6 +68,12 @@ class OutputSpec(SpecPart):
         description="also publishes the noisy measurement, as measurement.npz, if that takes at most 64 MiB. From it readers compute "
         "every answer that it determines, at no charge. The guarantee covers it as it covers the answers",
         examples=[False],
+    )
+    verifier: bool = Field(
+        False,
+        description="also publishes verify.py, a program of one file with which readers check every claim of the release from its files, "
+        "with NumPy alone",
+        examples=[True],
     )
     to: tuple[TargetSpec, ...] = Field(
         (),

@@ -74,6 +74,18 @@ class Person(SpecPart):
         return self
 
     @property
+    def bounds(self) -> dict[str, str | int | None]:
+        """The bounds, as a protection has them."""
+        return {
+            "most_records": self.most_records,
+            "person": self.column,
+            "type": self.type if self.column else None,
+            "most_groups": self.most_groups,
+            "participations": self.participations,
+            "separation": self.separation if self.participations else None,
+        }
+
+    @property
     def records(self) -> int:
         """How many records of one person count in all, where steps do not bound them."""
         return self.most_records * (self.most_groups or 1)
@@ -149,7 +161,7 @@ class RecordsSpec(OfKinds):
 
     @property
     def named(self) -> str:
-        """What readers are told that the records are."""
+        """What readers see that the records are."""
         if self.count == "persons" and "called" not in self.model_fields_set:
             return "persons"
         return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of

@@ -43,11 +43,17 @@ def bound_steps(workload: Workload) -> int:
 
 
 def product_bound(workload: Workload, *, steps: int | None = None) -> float:
-    """A number that no strategy's cost under Gaussian noise is below, for a weighted union of products.
+    """A number that no strategy's cost under Gaussian noise is below, for a weighted union of products: see ``product_weights``."""
+    return product_weights(workload, steps=steps)[0]
+
+
+def product_weights(workload: Workload, *, steps: int | None = None) -> tuple[float, dict[int, Matrix]]:
+    """A number that no strategy's cost under Gaussian noise is below, for a weighted union of products, and the weights that prove it.
 
     Args:
         steps: evaluations of the bound; default ``bound_steps``. 1 takes equal weights.
-    Returns: the best bound met; 0 where not even one evaluation is allowed.
+    Returns: the best bound met (0 where not even one evaluation is allowed), and the weights of the values of each attribute, which
+        add up to one; those of a missing attribute are equal.
     Raises: InvalidInput for queries that are not products over attributes.
     """
     queries_of(workload)
@@ -56,28 +62,35 @@ def product_bound(workload: Workload, *, steps: int | None = None) -> float:
         raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; their bound is that of 'coa'")
     allowed = bound_steps(workload) if steps is None else steps
     if allowed < 1:
-        return 0.0
+        return 0.0, {}
     asked = _BlockGrams.of(workload)
     free = [axis for axis, alike in asked.alike.items() if not alike]
     cuts = np.cumsum([0, *(asked.sizes[axis] for axis in free)])
-    best = 0.0
+    best, weights = 0.0, dict[int, Matrix]()
 
     def negative(flat: Matrix) -> tuple[float, Matrix]:
-        nonlocal best
+        nonlocal best, weights
         logs = {axis: flat[low:high] for axis, low, high in zip(free, cuts[:-1], cuts[1:], strict=True)}
         value, gradients = asked.bound(logs)
-        best = max(best, value)
+        if value > best:
+            best, weights = value, {axis: _shares(log) for axis, log in logs.items()}
         return -math.log(value), -np.concatenate([gradients[axis] for axis in free])
 
     start = np.zeros(int(cuts[-1]))
     if not free:
-        return asked.bound({})[0]
+        return asked.bound({})[0], {}
     if allowed == 1:
         negative(start)
     else:
         options = {"maxfun": allowed, "maxiter": allowed, "maxcor": 20}
         scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
-    return best
+    return best, weights
+
+
+def _shares(logs: Matrix) -> Matrix:
+    """Weights that add up to one, from their logarithms."""
+    raised = np.exp(logs - logs.max())
+    return np.asarray(raised / raised.sum())
 
 
 @dataclass(frozen=True)
@@ -114,11 +127,7 @@ class _BlockGrams:
 
     def bound(self, logs: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
         """The bound at weights given by their logarithms (missing: equal), and the gradient of its logarithm."""
-        weights = {}
-        for axis in self.alike:
-            log = logs.get(axis, np.zeros(self.sizes[axis]))
-            raised = np.exp(log - log.max())
-            weights[axis] = raised / raised.sum()
+        weights = {axis: _shares(logs.get(axis, np.zeros(self.sizes[axis]))) for axis in self.alike}
         parts = {place: _part(gram, weights[place[0]]) for place, gram in self.grams.items()}
         inner: dict[tuple[int, ...], list[tuple[float, Mapping[int, str]]]] = {}
         for square, places in self.blocks:

@@ -1,7 +1,7 @@
 """OpenLineage events: START, RUNNING with the charge, COMPLETE or FAIL. With the client that is installed (dpdist[observability]).
 
 The client's own configuration says where they go: OPENLINEAGE_URL, OPENLINEAGE_CONFIG or OPENLINEAGE__TRANSPORT__TYPE. The input is the
-data set by its name in the ledger: neither paths nor sizes of records are told. The charge, the spec's digest and the number of answers are
+data set by its name in the ledger: neither paths nor sizes of records are sent. The charge, the spec's digest and the number of answers are
 public: they stand in the certificate.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from dpdist.release.context import Progress
 from dpdist.version import version
-from flows.observed.run import Observer, Publication, Run
+from flows.observed.run import Observer, Run, RunResult
 
 ASKED = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
 NAMESPACE = "OPENLINEAGE_NAMESPACE"
@@ -36,7 +36,7 @@ class Events(Observer):
         """RUNNING, with the charge."""
         self._emit(run, "RUNNING")
 
-    def published(self, run: Run, what: Publication) -> None:
+    def published(self, run: Run, what: RunResult) -> None:
         """COMPLETE, with what was published."""
         self._emit(run, "COMPLETE", what=what)
 
@@ -44,7 +44,7 @@ class Events(Observer):
         """FAIL, with the name of the error."""
         self._emit(run, "FAIL", reason=reason)
 
-    def _emit(self, run: Run, kind: str, *, what: Publication | None = None, reason: str | None = None) -> None:
+    def _emit(self, run: Run, kind: str, *, what: RunResult | None = None, reason: str | None = None) -> None:
         from openlineage.client import event_v2 as event
         from openlineage.client import facet_v2 as facet
 

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from dpdist.release.context import Progress
-from flows.observed.run import Observer, Publication, Run
+from flows.observed.run import Observer, Run, RunResult
 
 LOG = "DPDIST_LOG"
 
@@ -30,7 +30,7 @@ class Lines(Observer):
         del began
         _line(run, "stage", stage=name, seconds=round(seconds, 3))
 
-    def published(self, run: Run, what: Publication) -> None:
+    def published(self, run: Run, what: RunResult) -> None:
         """A line with the place."""
         _line(run, "published", where=what.where, charged=what.charged, answers=what.answers, bytes=what.bytes)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dpdist import errors
 from dpdist.process.private import private_file, private_folder
 from flows.observed.aside import aside
-from flows.observed.run import Observer, Publication, Run
+from flows.observed.run import Observer, Run, RunResult
 
 if TYPE_CHECKING:
     from dpdist.release.story import Release
@@ -69,7 +69,7 @@ class Recorder(Observer):
 
         change_facts(self.home, change)
 
-    def published(self, run: Run, what: Publication) -> None:
+    def published(self, run: Run, what: RunResult) -> None:
         """The newest period of the data set, when it came, and its size. A period that is published late is not the newest."""
 
         def change(facts: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def failed(home: Path, dataset: str, reason: str) -> None:
 
 def repeated(home: Path, run: Run, done: Release) -> None:
     """Note a release that was found finished: its run may have been killed before it wrote that down."""
-    aside(lambda: Recorder(home).published(run, Publication.of(done)), PATIENCE)
+    aside(lambda: Recorder(home).published(run, RunResult.of(done)), PATIENCE)
 
 
 @contextmanager

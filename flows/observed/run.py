@@ -1,4 +1,4 @@
-"""What is told of one run of a release, and to whom: observers hear the same public facts."""
+"""What is reported of one run of a release, and to whom: observers hear the same public facts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Publication:
+class RunResult:
     """What a run published.
 
     Attributes:
@@ -66,10 +66,10 @@ class Publication:
     charged: bool
 
     @staticmethod
-    def of(done: Release) -> Publication:
+    def of(done: Release) -> RunResult:
         """What a release published."""
         size = sum(each.size for each in done.place.entries())
-        return Publication(str(done.place), size, done.plan.workload.shape[0], done.charged)
+        return RunResult(str(done.place), size, done.plan.workload.shape[0], done.charged)
 
 
 class Observer:
@@ -82,9 +82,9 @@ class Observer:
         """Its charge and memory are known."""
 
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
-        """A stage ended. Stages whose time tells of the records are not told of."""
+        """A stage ended. Stages whose time tells of the records are not reported."""
 
-    def published(self, run: Run, what: Publication) -> None:
+    def published(self, run: Run, what: RunResult) -> None:
         """The release is published."""
 
     def failed(self, run: Run, reason: str) -> None:

@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, StatusCode
 
 from dpdist.release.context import Progress
-from flows.observed.run import Observer, Publication, Run
+from flows.observed.run import Observer, Run, RunResult
 
 ASKED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 
@@ -51,7 +51,7 @@ class Spans(Observer):
         span = self.tracer.start_span(name, context=within, start_time=start, attributes={"dpdist.release": run.release})
         span.end(end_time=start + int(seconds * 1e9))
 
-    def published(self, run: Run, what: Publication) -> None:
+    def published(self, run: Run, what: RunResult) -> None:
         """Close the run's span."""
         assert self.root is not None
         self.root.set_attributes({"dpdist.where": what.where, "dpdist.charged": what.charged})

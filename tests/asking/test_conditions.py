@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,9 +57,8 @@ def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
     assert list(by.labels) == ["North", "South", "unknown"]
     np.testing.assert_array_equal(by.rows.dense(), [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.array([5.0, 3.0, 9.0, 1.0]))
-    asked = Published(
-        {"post_processing": [], "mechanism": {"consistent": True}}, Measurement(space, DOMAIN, Noise(GAUSSIAN, 1))
-    )
+    claimed: Any = {"post_processing": [], "mechanism": {"consistent": True}}
+    asked = Published(claimed, Measurement(space, DOMAIN, Noise(GAUSSIAN, 1)))
     assert {each.group["land"]: each.value for each in asked.ask("top 3 of land")} == {
         "North": 8.0,
         "South": 9.0,

@@ -349,6 +349,12 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
     assert installed.inside("service", "dpdist", "ledger", "verify")
     scrape = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
     metrics = installed.python("metrics", scrape)
+    charging = (
+        "import sqlalchemy as sa; engine = sa.create_engine(open('/run/secrets/dpdist_metrics-url').read().strip())\n"
+        "try:\n    engine.connect().execute(sa.text('INSERT INTO dpdist_rows SELECT * FROM dpdist_rows')); print('done')\n"
+        "except sa.exc.ProgrammingError as error:\n    print(error.orig.sqlstate)\n"
+    )
+    assert installed.python("metrics", charging).split() == ["42501"]
     for line in (
         'dpdist_releases{dataset="weekly",state="committed"} 2.0',
         'dpdist_periods_missing{dataset="weekly"}',

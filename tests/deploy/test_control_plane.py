@@ -33,14 +33,17 @@ ANYBODY = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectre
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane that knows the custom kinds and the classes which the chart names."""
     found = programs()
+    documents = [*itertools.chain(*map(rendered, MATRIX.values()))]
     started = ControlPlane(found, tmp_path_factory.mktemp("kubernetes"))
-    for document in itertools.chain(*map(rendered, MATRIX.values())):
-        if document["apiVersion"].startswith(CUSTOM):
-            started.define(document["apiVersion"], document["kind"])
-        for named in classes_of(document):
-            started.apply(named, "")
-    yield started
-    started.stop()
+    try:
+        for document in documents:
+            if document["apiVersion"].startswith(CUSTOM):
+                started.define(document["apiVersion"], document["kind"])
+            for named in classes_of(document):
+                started.apply(named, "")
+        yield started
+    finally:
+        started.stop()
 
 
 @pytest.fixture

@@ -57,7 +57,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "issuerRef.name is empty: name an Issuer",
     ),
     "roles without an owner": ({"ledger": {"roles": {"application": "dpdist"}}}, "needs ledger.ownerSecret"),
-    "noise alone": ({"ledger": {"roles": {"noise": "dpdist_noise"}}}, "goes with ledger.roles.application"),
+    "noise alone": ({"ledger": {"roles": {"noise": "dpdist_noise"}}}, "go with ledger.roles.application"),
+    "an exporter that may charge": (
+        {
+            "ledger": {"roles": {"application": "dpdist"}, "ownerSecret": "dpdist-owner"},
+            "monitoring": {"enabled": True, "from": [{"podSelector": {}}]},
+        },
+        "monitoring.ledgerSecret is empty",
+    ),
     "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
     "no URL": ({"store": {"url": "bucket/prefix"}}, "is no object store URL"),
     "plain http": ({"store": {"allowHttp": True}}, "set store.endpoint, too"),

@@ -49,7 +49,18 @@ def test_secrets_are_where_they_are_used() -> None:
     assert secrets["scheduler"] == {"publisher-dask"}
     assert secrets["register"] == set()
     assert secrets["worker"] == {"dpdist-service"}
-    assert secrets["service"] == {"dpdist-root-key", "dpdist-ledger", "postgres-ca", "publisher-dask", "dpdist-service"}
+    assert secrets["service"] == {
+        *("dpdist-root-key", "dpdist-ledger", "dpdist-metrics"),
+        *("postgres-ca", "publisher-dask", "dpdist-service"),
+    }
+    urls = {volume["name"]: volume["secret"]["secretName"] for volume in found["service"]["volumes"] if "secret" in volume}
+    mounted = {
+        container["name"]: {
+            urls[each["name"]] for each in container["volumeMounts"] if each["mountPath"] == "/run/dpdist/ledger"
+        }
+        for container in found["service"]["containers"]
+    }
+    assert mounted == {"service": {"dpdist-ledger"}, "metrics": {"dpdist-metrics"}}  # the exporter's login cannot charge
     assert [name for name, mounted in secrets.items() if "dpdist-owner" in mounted] == ["migrate"]
     assert secrets["dask-noise"] == {"publisher-dask", "dpdist-root-key", "dpdist-noise", "postgres-ca"}
     assert secrets["dask-worker"] == secrets["dask-optimiser"] == {"publisher-dask"}
@@ -57,6 +68,14 @@ def test_secrets_are_where_they_are_used() -> None:
         "worker",
         "register",
     }
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_policies_close_both_ways_and_have_no_empty_rules(case: str) -> None:
+    """A server keeps an empty list as none: each upgrade would be a change of the policy."""
+    policies = [d["spec"] for d in rendered(MATRIX[case]) if d["kind"] == "NetworkPolicy"]
+    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in policies)
+    assert all(policy[way] for policy in policies for way in ("ingress", "egress") if way in policy)
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcs", "azure"])
@@ -102,7 +121,7 @@ def test_what_prefect_commands_has_nothing_to_take() -> None:
     (reached,) = [to for rule in policies["worker"]["egress"] for to in rule.get("to", [])]
     assert reached["podSelector"]["matchExpressions"][0]["values"] == ["service"]
     for name, policy in policies.items():
-        peers = [peer for rule in policy["ingress"] for peer in rule["from"]]
+        peers = [peer for rule in policy.get("ingress", []) for peer in rule["from"]]
         lets_in = {each for peer in peers for each in peer["podSelector"]["matchExpressions"][0]["values"]}
         assert ("worker" in lets_in) == (name == "service"), name
     assert policies["service"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 8443}]

@@ -25,6 +25,7 @@ import yaml
 import zarr
 from prefect.server.schemas.schedules import CronSchedule
 
+from dpdist.machine.objects import place_at
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
 from tests import HANGS, small, zoned
@@ -74,10 +75,7 @@ def registered(installation: Installation, name: str, dataset: str, deployment: 
         "deployments": [
             {
                 "name": name,
-                "work_pool": {
-                    "name": "dpdist",
-                    "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}},
-                },  # as in deploy/prefect.yaml
+                "work_pool": {"name": "dpdist"},
                 "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE", "grace_period_seconds": 600},
                 **deployment,
             }
@@ -167,7 +165,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
     assert (audit.releases, audit.running) == (len(releases), 0)
     ledger.close()
     for name in releases:
-        with report.local_copy(f"{installation.s3}/published/{name.partition('-')[2]}") as folder:
+        with place_at(f"{installation.s3}/published/{name.partition('-')[2]}").copied() as folder:
             assert report.certificate_of(folder)["release"] == name  # every file has the digest that the certificate says
     command = [sys.executable, "-m", "flows.entry", "ledger", "verify", "--store"]
     done = subprocess.run(
@@ -213,7 +211,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert {name for name in "ab" if re.search(rf"Worker '{name}' submitting flow run", log)} == {"a", "b"}
     numbers = set()
     for day in DAYS:
-        with report.local_copy(f"{installation.s3}/published/{day}") as folder:
+        with place_at(f"{installation.s3}/published/{day}").copied() as folder:
             numbers.add(report.certificate_of(folder)["versions"]["dpdist"])
             assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * PLACES,)
     assert numbers == {"0.2.90", "0.2.91"}
@@ -242,7 +240,7 @@ def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
     parts.start("scheduler", "dask", "noise", "prefect")
     run = fortnight.due(day)
     assert fortnight.ended(run) == "COMPLETED"
-    with report.local_copy(f"{installation.s3}/published/{day}") as folder:
+    with place_at(f"{installation.s3}/published/{day}").copied() as folder:
         assert report.certificate_of(folder)["versions"]["dpdist"] == "0.2.91"
         assert np.array_equal(zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"][:], expected)
 

@@ -45,7 +45,7 @@ def memory():
     (process,) = [entry for entry in pathlib.Path("/proc").glob("[0-9]*") if serving(entry)]
     return len((process / "environ").read_bytes())
 
-SECRETS = ("root-key", "dpdist-url", "dpdist_owner-url", "dpdist_noise-url", "dask-key", "postgres-password")
+SECRETS = ("root-key", "dpdist-url", "dpdist_owner-url", "dpdist_noise-url", "dpdist_metrics-url", "dask-key", "postgres-password")
 FOLDERS = ("records", "store", "dpdist", "releases", "prefect")
 given, mine, week = pathlib.Path("/data/specs/weekly.yaml"), pathlib.Path("/tmp/mine.yaml"), datetime.date.fromisoformat("{week}")
 mine.write_text(given.read_text().replace("0.1", "0.11"))
@@ -76,7 +76,7 @@ LOOT = "/tmp/loot-{name}.json"
 
 def check_nothing(loot: dict[str, Any], way: str) -> None:
     """Everything was tried, and nothing was got."""
-    assert len(loot["files"]) == 11
+    assert len(loot["files"]) == 12
     assert loot["files"] == dict.fromkeys(loot["files"], "FileNotFoundError"), way
     assert loot["hosts"] == dict.fromkeys(loot["hosts"], "gaierror"), way  # not even a name
     assert set(loot["changes"].values()) <= {"OSError", "ValueError"}, (way, loot["changes"])  # read-only; no such process

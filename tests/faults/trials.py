@@ -27,6 +27,7 @@ import numpy as np
 from dpdist.errors import DpdistError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
+from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
@@ -48,7 +49,9 @@ def run(folder: Path, spec: Path) -> str:
             return f"told: {error}"
     with opened(home) as ledger:
         audit, charges = ledger.verify(), [budget.releases for budget in ledger.budgets()]
+    report.certificate_of(Path(published))
     files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
+    del files["release.json.sig"]  # which holds, and is of this ledger's certificate
     certificate = json.loads(bytes.fromhex(files["release.json"]))
     (digest,) = certificate.pop("measurements").values()
     with np.load(io.BytesIO(bytes.fromhex(files.pop("measurement.npz")))) as measurement:

@@ -51,7 +51,7 @@ def three(weeks: Path, home: Path) -> Path:
 
 
 def test_site(three: Path) -> None:
-    found = site.releases_in(Path("releases"), "weekly")
+    found = site.releases_in(Path("releases"), "weekly")[0]
     assert [one.certificate["release"] for one in found] == ["w1", "w2", "w2-revised"]
     with opened(three) as ledger:
         folder = site.write("weekly", found, ledger.budgets(charges=True), Path("site"))
@@ -75,7 +75,7 @@ def test_site(three: Path) -> None:
 
 def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     """Any two releases with the interval of every difference, a methodology from the spec, two feeds; axe-core finds nothing."""
-    found = site.releases_in(Path("releases"), "weekly")
+    found = site.releases_in(Path("releases"), "weekly")[0]
     with opened(three) as ledger:
         folder = site.write("weekly", found, ledger.budgets(charges=True), Path("site"), address="https://example.org/t/")
     items = json.loads((folder / "feed.json").read_text())["items"]
@@ -122,7 +122,7 @@ def test_pages_and_site_tell_nothing_that_is_private(home: Path) -> None:
     path = small.write(home.parent / "secretfolder", table=table, records=records)
     run(path, home)
     with opened(home) as ledger:
-        site.write("small", site.releases_in(Path("releases"), "small"), ledger.budgets(charges=True), Path("site"))
+        site.write("small", site.releases_in(Path("releases"), "small")[0], ledger.budgets(charges=True), Path("site"))
     written = [file for file in Path("site").rglob("*") if file.is_file() and file.suffix in (".html", ".json", ".csv")]
     assert len(written) >= 5
     for file in written:
@@ -140,9 +140,12 @@ def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
         site.releases_in(Path("releases"), "nothing")
     Path("mine").mkdir()
     with pytest.raises(InvalidInput, match="mine exists and is not a site that dpdist wrote"):
-        site.write("weekly", site.releases_in(Path("releases"), "weekly"), (), Path("mine"))
+        site.write("weekly", site.releases_in(Path("releases"), "weekly")[0], (), Path("mine"))
     (Path("releases") / "w1" / "answers.csv").write_text("altered")
-    assert [one.certificate["release"] for one in site.releases_in(Path("releases"), "weekly")] == ["w2", "w2-revised"]
+    found, left_out = site.releases_in(Path("releases"), "weekly")
+    assert [one.certificate["release"] for one in found] == ["w2", "w2-revised"]
+    assert [line.partition(":")[0] for line in left_out] == ["releases/w1"]
+    assert "answers.csv for one" in left_out[0]
 
 
 def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
@@ -154,10 +157,11 @@ def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
         shutil.copytree(whole, f"releases/{name}")
         facts = json.loads((whole / "release.json").read_text())
         Path(f"releases/{name}/release.json").write_text(json.dumps({**facts, "release": release}))
+        small.sign(Path(f"releases/{name}"))
     Path("private").mkdir()
     Path("private/root.key").write_text("secret")
     Path("releases/linking/extra").symlink_to(Path("private").resolve())
-    found = site.releases_in(Path("releases"), "small")
+    found = site.releases_in(Path("releases"), "small")[0]
     assert [one.folder for one in found] == [whole]
     site.write("small", found, (), Path("out/site"))
     assert sorted(path.name for path in Path("out").iterdir()) == ["site"]
@@ -165,7 +169,7 @@ def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
     assert not list(Path("out").rglob("root.key"))
     shutil.copytree(whole, "releases/copy")
     with pytest.raises(InvalidInput, match="both hold release 'small-1'; move one of them away"):
-        site.write("small", site.releases_in(Path("releases"), "small"), (), Path("out/site"))
+        site.write("small", site.releases_in(Path("releases"), "small")[0], (), Path("out/site"))
 
 
 def test_answers_in_every_form(home: Path) -> None:

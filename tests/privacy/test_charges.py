@@ -16,7 +16,7 @@ from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.charges import CountedRecords, StreamPart
 from dpdist.privacy.facts import cap_facts, cap_of, loss_facts, loss_of
 from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Records
 from dpdist.privacy.receipts import Budget, KnownRecords, Receipt
 from dpdist.privacy.rules.charging import check_same
 from dpdist.privacy.rules.commands import Reserve
@@ -104,7 +104,7 @@ PART = StreamPart("weeks", "digest", 0, 4)
         ({"part": PART}, {"part": replace(PART, stop=5)}, "steps"),
         ({"own": Loss.gaussian(Fraction(1, 5))}, {}, "budget"),
         ({"own": Loss(rho=Fraction(1, 10), slack=Fraction(1))}, {}, None),
-        ({"protection": Protection("add-remove", 2, None)}, {}, "unit"),
+        ({"protection": Records("add-remove", 2)}, {}, "unit"),
         ({"spec_digest": "other"}, {}, "spec"),
         ({"dataset": "others"}, {}, "data set"),
         ({"period": "2026-01"}, {}, "budget period"),

@@ -11,15 +11,18 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from prometheus_client import generate_latest
 
 from dpdist.errors import LedgerError
+from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Records
+from flows.observed.metrics import registry
 from tests import small
 from tests.postgres import Server
 
-LOGINS = ("owner", "application", "noise", "stranger")
+LOGINS = ("owner", "application", "noise", "metrics", "stranger")
 
 
 class Database:
@@ -63,7 +66,7 @@ def granted(postgres: Server) -> Iterator[Database]:
     found = Database(postgres)
     ledger = Ledger(found.url("owner"))
     for _ in range(2):
-        ledger.grant(found.roles["application"], found.roles["noise"])
+        ledger.grant(*(found.roles[login] for login in ("application", "noise", "metrics")))
     ledger.close()
     yield found
     postgres.execute(f"DROP DATABASE {found.name} WITH (FORCE)")
@@ -144,7 +147,7 @@ def test_a_committed_release_is_out_of_the_application_s_reach(
 
 def charged(database: Database, loss: Loss, release: str = "r1") -> Receipt:
     """A release that the application reserved, under a cap of the owner."""
-    cap, protection = Cap(epsilon=Fraction(10), delta=Fraction(1, 10**6)), Protection("add-remove", 1, None)
+    cap, protection = Cap(epsilon=Fraction(10), delta=Fraction(1, 10**6)), Records("add-remove", 1)
     owner, application = Ledger(database.url("owner")), Ledger(database.url("application"))
     owner.declare("people", cap, protection)
     receipt = application.reserve(
@@ -236,6 +239,25 @@ def test_noise_workers_read_salts_and_states_only(untouched: Database, table: st
         untouched.execute("noise", "DELETE FROM dpdist_salts")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         untouched.execute("stranger", "SELECT * FROM dpdist_salts")
+
+
+def test_the_exporter_s_login_shows_budgets_and_writes_nothing(
+    database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had the application's, which may charge. Neither salts nor what binds charges to records are its business."""
+    charged(database, Loss.gaussian(Fraction(1, 7)))
+    monkeypatch.setenv("DPDIST_LEDGER", database.url("metrics"))
+    shown = generate_latest(registry(home)).decode()
+    assert "dpdist_ledger_up 1.0" in shown
+    assert 'dpdist_releases{dataset="people",state="reserved"} 1.0' in shown
+    tables = [table.name for table in db.metadata.sorted_tables]
+    hidden = [f"SELECT * FROM {table}" for table in ("dpdist_salts", "dpdist_records")]
+    writes = [f"INSERT INTO {table} SELECT * FROM {table}" for table in tables] + [
+        f"DELETE FROM {table}" for table in tables
+    ]
+    for statement in [*hidden, *writes, *FORBIDDEN, *SUMS]:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            database.execute("metrics", statement)
 
 
 def test_an_embedded_ledger_knows_no_roles(tmp_path: Path) -> None:

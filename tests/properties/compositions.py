@@ -246,7 +246,8 @@ def content_of(choice: Choice) -> Content:
 
 
 @cache
-def _context() -> Context:
+def context_of_all() -> Context:
+    """Where the releases are made: one ledger and one store."""
     home = Path(tempfile.mkdtemp())
     keys.initialise(home)
     return Context(home, Store(home / "store"), inline(), silent)
@@ -254,7 +255,7 @@ def _context() -> Context:
 
 def planned(choice: Choice) -> Plan:
     """The plan of chosen parts. Raises: DpdistError."""
-    found = plan(_context(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
+    found = plan(context_of_all(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
     check_means(found.job.workload, found.grid)
     return found
 
@@ -270,7 +271,7 @@ def refusal(choice: Choice) -> str | None:
 
 def released(choice: Choice, folder: Path) -> Release:
     """A release of chosen parts, of ninety records. Raises: DpdistError."""
-    content, context = content_of(choice), _context()
+    content, context = content_of(choice), context_of_all()
     content["release"], content["ledger"]["dataset"] = folder.name, folder.name
     if "rho" in content["budget"]:  # few records name a name: much of a budget finds them
         content["budget"]["rho"], content["ledger"]["cap"]["rho"] = 10, 10

@@ -73,7 +73,7 @@ def published(home: Path) -> Path:
         half_width=Constant(3.92, size),
         certificate={**planned.certificate(), "release": RELEASE, "dataset": RELEASE},
     )
-    folder = report.write(content, place_at(home.parent / "out")).given
+    folder = report.write(content, place_at(home.parent / "out"), small.Seal()).given
     assert isinstance(folder, Path)
     return folder
 

@@ -14,14 +14,14 @@ from dpdist.errors import InvalidSpec
 from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.records import listing
-from dpdist.records.formats.base import Format, Partition, WantedRows, check_names
+from dpdist.records.formats.base import Partition, RowFormat, WantedRows, check_names
 from dpdist.records.formats.registry import FORMATS
 from dpdist.records.hashing import HashedFile
 from dpdist.records.wording import File
 from tests import small
 
 
-class Blanks(Format):
+class Blanks(RowFormat):
     """Values between blanks, names in the first line."""
 
     name = "blanks"

@@ -54,8 +54,8 @@ OF_THE_SPEC = {
 }
 FIXED = {
     "GIVEN",
-    "endings(rows=False)",
-    "endings(rows=True)",
+    "endings(ArrayFormat)",
+    "endings(RowFormat)",
     "MOST_RECORDS",
     "DEFAULTS[name]",  # of an environment variable
     "text",  # of an environment variable

@@ -35,7 +35,7 @@ from tests import small
 from tests.fit import assert_release_fits
 from tests.small import run
 
-ALWAYS = ("croissant.json", "dictionary.csv", "index.html", "measurement.npz", "release.json")
+ALWAYS = ("croissant.json", "dictionary.csv", "index.html", "measurement.npz", "release.json", "release.json.sig")
 """What is published whatever the formats."""
 
 
@@ -206,7 +206,7 @@ def test_a_file_belongs_to_one_budget_period(home: Path) -> None:
         ):
             run(later, home)
     with opened(home) as ledger:
-        assert len(ledger.entries()) == 4
+        assert len(ledger.entries()) == 6
     fresh = small.write(data, table=small.records(seed=1), release="w2", period="2026-11-23", ledger=ledger_spec)
     assert run(fresh, home).charged
     other = small.write(data, release="again", period="2026-11-23")
@@ -276,6 +276,7 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
         folder = tmp_path / f"release-{name}"
         folder.mkdir()
         (folder / "release.json").write_text('{"release": "x", "files": {}}')
+        small.sign(folder)
         report.certificate_of(folder)
         make(folder / name)
         with pytest.raises(StoreError, match=f"{name} is a link"):

@@ -18,7 +18,7 @@ import pytest
 
 from dpdist.arrays.vector import Held, held
 from dpdist.asking.products import Linear
-from dpdist.asking.published import Published
+from dpdist.asking.published import UNPUBLISHED, Published
 from dpdist.domain import Domain, amounts_attribute
 from dpdist.domain.amounts import Amounts
 from dpdist.errors import DpdistError, InvalidInput
@@ -188,7 +188,9 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     assert (inside >= 0.94).all()
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
-    published = Published({}, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise))
+    published = Published(
+        UNPUBLISHED, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    )
     covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())
     width = float(planned.noise.half_width_95(1.0))

@@ -16,7 +16,7 @@ import pytest
 
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import Linear
-from dpdist.asking.published import Published
+from dpdist.asking.published import UNPUBLISHED, Published
 from dpdist.errors import DpdistError, InvalidSpec, ReleaseConflict
 from dpdist.machine import engine
 from dpdist.machine.store import Store
@@ -112,7 +112,9 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     assert (inside >= 0.94).all()
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
-    published = Published({}, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise))
+    published = Published(
+        UNPUBLISHED, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    )
     ends = np.array(domain.attributes[-1].amounts.ends)
     asked = [Linear(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]
     covariance = published._covariance(asked)

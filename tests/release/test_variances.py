@@ -17,7 +17,7 @@ import pytest
 
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import EVERYTHING
-from dpdist.asking.published import Published
+from dpdist.asking.published import UNPUBLISHED, Published
 from dpdist.asking.questions import powers
 from dpdist.domain import amounts
 from dpdist.domain.amounts import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, Amounts
@@ -139,7 +139,7 @@ def test_statistics_without_noise_are_those_of_the_records(name: str, home: Path
     ranges = [truth(records, lambda row, i=i, j=j: i <= row["age"] <= j)["covariance"] for i, j in ((0, 1), (1, 3))]
     assert rows["value"].to_pylist()[-2:] == pytest.approx(ranges, rel=2e-3)
     assert rows.num_rows == 2 + 2 + 2 + 2 + 2
-    asked = Published({}, found)
+    asked = Published(UNPUBLISHED, found)
     for statistic, of in (("variance", "amount"), ("standard deviation", "amount"), ("correlation", "amount and tip")):
         for each in asked.ask(f"{statistic} of {of} by branch"):
             assert each.value == pytest.approx(branches[each.group["branch"]][statistic], rel=1e-6)
@@ -176,7 +176,7 @@ def test_intervals_cover(name: str, draws: int, home: Path) -> None:
     records = table()
     asked = [{**BY_BRANCH, "correlation": ["tip", "amount"]}]
     context, planned = planned_in(home.parent, records, **changes(**chosen(name), workload=asked))
-    published = Published({}, exact(planned, context))
+    published = Published(UNPUBLISHED, exact(planned, context))
     noise = noises_of(planned, draws)
     width = float(planned.noise.half_width_95(1.0))
     true = truth(records, lambda row: row["branch"] == "a")
@@ -301,7 +301,7 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
                 "workload": ASKED[:1],
                 "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 4}},
             },
-            "where the total of a person is bounded, squares cannot be told",
+            "where the total of a person is bounded, squares are not known",
         ),
         ({"mechanism": "marginals"}, "this mechanism counts whole records"),
         (
@@ -328,7 +328,7 @@ def test_questions_that_cannot_be_answered_are_refused_in_one_line(question: str
     asked = [{**BY_BRANCH, "mean": "tip"}]
     context, planned = planned_in(home.parent, table(60), **changes(workload=asked, sums={"tip": SUMS["tip"]}))
     with pytest.raises(InvalidInput, match=message) as refused:
-        Published({}, exact(planned, context)).ask(question)
+        Published(UNPUBLISHED, exact(planned, context)).ask(question)
     assert "\n" not in str(refused.value)
 
 
@@ -338,6 +338,6 @@ def test_the_variance_of_an_attribute_needs_no_sums(home: Path) -> None:
     context, planned = planned_in(
         home.parent, records, domain=DOMAIN, sums={}, workload=[{"marginals": {"of": [["branch", "age"]]}}]
     )
-    for each in Published({}, exact(planned, context)).ask("variance of age by branch"):
+    for each in Published(UNPUBLISHED, exact(planned, context)).ask("variance of age by branch"):
         ages = [row["age"] for row in records.to_pylist() if row["branch"] == each.group["branch"]]
         assert each.value == pytest.approx(np.var(ages))

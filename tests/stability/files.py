@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Persons, Protection, Records
 
 Record = tuple[str, int | None, str | None]
 """Person, a whole number ``a`` and a category ``b``; either may be missing or outside the domain."""
@@ -124,6 +124,6 @@ def tells(form: str, protection: Protection) -> bool:
 
 
 PROTECTIONS = [
-    Protection(neighbours, most, person)
+    Records(neighbours, most) if person is None else Persons(neighbours, most, person)
     for person, most, neighbours in product((None, "who"), (1, 2, 3), ("add-remove", "replace-one"))
 ]

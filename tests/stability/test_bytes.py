@@ -36,7 +36,7 @@ from dpdist.spec import load
 from tests import small
 from tests.postgres import Server
 
-SEEDS = 12
+SEEDS = 6
 DOMAIN: dict[str, Any] = {
     "n": {"from": 0, "to": 9, "missing": "none", "other": "beyond"},
     "price": {"categories": ["1.5", "1.50", "2", "2.0", "7.25", "x"], "missing": "none", "other": "other"},
@@ -382,31 +382,39 @@ def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
-@pytest.mark.parametrize("form", TEXTS)
-def test_one_more_line_is_one_more_record(form: str, tmp_path: Path) -> None:
-    """Every odd line after some lines: it is refused, or one record and nobody else's matter."""
+@pytest.mark.parametrize(
+    ("form", "every"),
+    [
+        *((form, 1 if form == "csv" else 3) for form in TEXTS),
+        *(pytest.param(form, 1, marks=pytest.mark.slow) for form in TEXTS if form != "csv"),
+    ],
+)
+def test_one_more_line_is_one_more_record(form: str, every: int, tmp_path: Path) -> None:
+    """Odd lines after some lines: each is refused, or one record and nobody else's matter."""
     chance = random.Random(form)
     compared = 0
-    for number, more in enumerate(ODD):
+    odd = ODD[chance.randrange(every) :: every]
+    for number, more in enumerate(odd):
         base = lines_of(chance, 8)
         found = compare(tmp_path / str(number), TEXTS[form], base, more, chance.randint(0, len(base)))
         assert found in (True, None), (base, more)
         compared += found is True
-    assert compared >= len(ODD) * 0.6
+    assert compared >= len(odd) * 0.5
 
 
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(4 * SEEDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", VALUES)
-def test_one_more_row_is_one_more_record(form: str, tmp_path: Path) -> None:
+def test_one_more_row_is_one_more_record(form: str, seeds: int, tmp_path: Path) -> None:
     """Types that are inferred from all values, with and without persons."""
     chance = random.Random(form)
     compared = 0
-    for number in range(SEEDS):
+    for number in range(seeds):
         base, (more,) = rows_of(chance, 7, odd=False), rows_of(chance, 1, odd=True)
         person = {"person": {"column": "p", "most_records": 2}} if number % 2 else {}
         found = compare(tmp_path / str(number), VALUES[form], base, more, chance.randint(0, len(base)), **person)
         assert found in (True, None), (base, more)
         compared += found is True
-    assert compared >= SEEDS * 0.6
+    assert compared >= seeds * 0.5
 
 
 def test_one_more_row_of_postgresql_is_one_more_record(

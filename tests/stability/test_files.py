@@ -19,7 +19,7 @@ from dpdist.grids.adaptive import interval_costs, longest
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Persons, Protection, Records
 from dpdist.quantities.counts import Distances, RecordCounts
 from dpdist.records import counting, persons, sources
 from dpdist.release import count
@@ -153,7 +153,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: str, folder: Path, *, thorough: bool) -> None:
     plan = planned(folder, mechanism, protection, FORMS[form][1])
     moved, reach = farthest(pipeline, plan, form, protection, thorough=thorough)
-    assert moved == counting.distance_out(protection).length, mechanism
+    assert moved == protection.distance.length, mechanism
     assert reach <= plan.grid.sensitivity_squared, mechanism
     assert reach >= LEAST.get(mechanism, 0.2) * plan.grid.sensitivity_squared, mechanism
 
@@ -208,7 +208,7 @@ def test_missing_values_in_bins_of_their_own_move_the_integers_as_declared(
         plan = planned(tmp_path / mechanism, mechanism, protection, "error", domain=BINS[bins], workload=asked)
         assert plan is not None
         moved, reach = farthest(pipeline, plan, form, protection)
-        assert moved == counting.distance_out(protection).length
+        assert moved == protection.distance.length
         assert 0.2 * plan.grid.sensitivity_squared <= reach <= plan.grid.sensitivity_squared
 
 
@@ -224,7 +224,7 @@ def test_all_mechanisms_over_all_choices_of_records(
 
 def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path: Path) -> None:
     """What the certificate of 0.1.0 said: when a record that counts vanishes, the next one counts instead."""
-    pipeline, person = pipelines("parquet, clip"), Protection("add-remove", 1, "who")
+    pipeline, person = pipelines("parquet, clip"), Persons("add-remove", 1, "who")
     plan = planned(tmp_path, "identity", person, "clip")
     assert plan is not None
     whole, less = (
@@ -232,10 +232,10 @@ def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path:
         for data in ((("u", 0, "x"), ("u", 2, "y")), (("u", 2, "y"),))
     )
     moved = int(np.abs(whole - less).sum())
-    assert moved == 2 > counting.distance_out(person).length
-    steps = person.steps_to(Protection("add-remove", 1, None))
+    assert moved == 2 > person.distance.length
+    steps = person.steps_to(Records("add-remove", 1))
     assert steps is not None
-    assert moved <= steps * counting.distance_out(person).length
+    assert moved <= steps * person.distance.length
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -283,7 +283,8 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above is not blind: with a fault in a step, the declared distance is exceeded."""
-    protection = Protection("add-remove", 2, "who" if "person" in fault or "bound" in fault else None)
+    of_persons = "person" in fault or "bound" in fault
+    protection = Persons("add-remove", 2, "who") if of_persons else Records("add-remove", 2)
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":
@@ -306,4 +307,4 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     pipeline = Pipeline(tmp_path)
     moved, reach = farthest(pipeline, plan, "counts, clip" if fault == "numbers doubled" else "csv, drop", protection)
     assert reach > plan.grid.sensitivity_squared
-    assert moved > counting.distance_out(protection).length or fault == "the bound is forgotten"
+    assert moved > protection.distance.length or fault == "the bound is forgotten"

@@ -13,19 +13,18 @@ from dpdist.domain import Attribute, Domain
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import discrete_gaussian
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Persons, Protection, Records
 from dpdist.privacy.selection import selection
 from dpdist.records import names, sources
-from dpdist.records.counting import distance_out
 from dpdist.records.names import Names, names_of
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
 PROTECTIONS = [
-    Protection("add-remove", 1, None),
-    Protection("replace-one", 2, None),
-    Protection("add-remove", 2, "who"),
-    Protection("replace-one", 1, "who"),
+    Records("add-remove", 1),
+    Records("replace-one", 2),
+    Persons("add-remove", 2, "who"),
+    Persons("replace-one", 1, "who"),
 ]
 DOMAIN = Domain((Attribute("b", categories=("placeholder",), other="other", missing="none"),))
 WRONG = 1e-4
@@ -65,7 +64,7 @@ def test_counts_of_names_move_as_declared(tmp_path: Path, form: str, protection:
     """Every neighbour of a file in which persons have more records than count, with missing names; some name comes with the unit."""
     if form == "counts" and protection.person is not None:
         pytest.skip("a row of counts tells no persons")
-    distance = distance_out(protection)
+    distance = protection.distance
     squared, own, neighbours = moved(tmp_path, form, protection)
     assert neighbours > 5
     assert squared == (2 if distance.replaced else 1) * distance.records**2
@@ -74,8 +73,8 @@ def test_counts_of_names_move_as_declared(tmp_path: Path, form: str, protection:
 
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "first_of_each", lambda rows, most: np.arange(rows.size))
-    protection = Protection("add-remove", 2, "who")
-    assert moved(tmp_path, "parquet", protection)[0] > distance_out(protection).records ** 2
+    protection = Persons("add-remove", 2, "who")
+    assert moved(tmp_path, "parquet", protection)[0] > protection.distance.records**2
 
 
 @pytest.mark.parametrize("planted", [False, True])
@@ -84,15 +83,15 @@ def test_an_audit_of_two_files_whose_rare_names_differ(tmp_path: Path, planted: 
     of their own is it published. Of a private selection the verdict is wrong with probability 1e-4 at most; a threshold of somebody who
     forgot that a person has two records is found with a probability of at least 0.999, computed here.
     """
-    protection = Protection("add-remove", 2, "who")
+    protection = Persons("add-remove", 2, "who")
     data = (*BASE, ("z", 1, "Hamlet"), ("z", 2, "Hamlet"), ("z", 2, "Hamlet"))
     with_person = counted(data, "parquet", tmp_path / "with", protection)
     without = counted(BASE, "parquet", tmp_path / "without", protection)
     assert {name: count for name, count in with_person.items() if name not in without} == {"Hamlet": 2}
     delta, trials = 1 / 20, 1000
-    rule = selection(Fraction(1, 4), Fraction(1, 20), distance_out(protection), 10)
+    rule = selection(Fraction(1, 4), Fraction(1, 20), protection.distance, 10)
     if planted:
-        one = selection(Fraction(1, 4), Fraction(1, 20), distance_out(Protection("add-remove", 1, "who")), 10)
+        one = selection(Fraction(1, 4), Fraction(1, 20), Persons("add-remove", 1, "who").distance, 10)
         assert scipy.stats.binom.cdf(scipy.stats.binom.ppf(1 - WRONG, trials, delta), trials, one.chance(2)) < 1e-3
         rule = one
     found = Names(tuple(sorted(with_person)), np.array([with_person[name] for name in sorted(with_person)]), 11)

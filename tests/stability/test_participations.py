@@ -32,6 +32,7 @@ from dpdist.grids.participations import (
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
+from dpdist.privacy.protection import RecordsInSteps
 from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_steps
 from dpdist.records.sources import Participations
@@ -139,7 +140,7 @@ def neighbours_of(made: Plan) -> Iterator[tuple[Record, ...]]:
             for some in SETS if replaced or who == "new" else ():
                 yield tuple((who, *value) for value in some) + rest
         return
-    assert protection.participations is not None
+    assert isinstance(protection, RecordsInSteps)
     for size in range(1, protection.participations + 1):
         for steps in combinations(range(STEPS), size):
             if all(later - step >= protection.separation for step, later in zip(steps, steps[1:], strict=False)):
@@ -246,7 +247,7 @@ def test_the_steps_of_a_promise_are_those_of_its_column_whatever_the_horizon(tmp
             workload=[{"filters": {"of": "a", "apply": [{"running_sum": True}]}}],
             stream={"name": "s", "through": 5, **more},
         )
-        return load(path).guarantee.protection.steps
+        return load(path).guarantee.protection.facts().get("steps")
 
     assert steps({}) == steps({"from": 0}) == "every number of column 'a'"
     assert steps({"width": 2}) == "every 2 numbers from 1 of column 'a'"

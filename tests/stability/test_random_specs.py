@@ -24,7 +24,7 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Persons, Protection, RecordsInSteps
 from dpdist.quantities.counts import Distances
 from dpdist.records import counting
 from dpdist.records.tabulated import counted_rows
@@ -203,7 +203,7 @@ def one_change(case: Case, base: list[Record], change: str) -> tuple[set[int], l
         gone = {place for place, record in enumerate(base) if record["who"] == who}
         come = specs.records_of(state, who if change == "both" and state.random() < 0.7 else "new", fractions=case.fractions)
         return gone, come
-    if protection.participations is not None:  # a promise: with a column persons were told apart above
+    if isinstance(protection, RecordsInSteps):  # a promise: with a column persons were told apart above
         places = {step: [place for place, record in enumerate(base) if record["a"] == step][:most] for step in range(STEPS)}
         gone = {place for step in steps_apart(state, protection) for place in places[step]}
         return gone, [{**specs.plain(state, "t"), "a": step} for step in steps_apart(state, protection) for _ in range(most)]
@@ -211,7 +211,7 @@ def one_change(case: Case, base: list[Record], change: str) -> tuple[set[int], l
     return set(state.sample(range(len(base)), min(len(base), most))), come
 
 
-def steps_apart(state: Random, protection: Protection) -> list[int]:
+def steps_apart(state: Random, protection: RecordsInSteps) -> list[int]:
     """Steps in which one unit takes part: up to as many, and at least as far apart, as promised."""
     chosen: list[int] = []
     for step in state.sample(range(STEPS), STEPS):
@@ -290,16 +290,16 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Totals measured by a mechanism for whole records, half of a sensitivity, records counted twice, and too little noise."""
-    distance_out = counting.distance_out
+    true_distance = Protection.distance
 
     def half(protection: Protection) -> Distance:
-        true = distance_out(protection)
-        return true if protection.person is None else replace(true, records=max(1, true.records // 2))
+        true = true_distance.fget(protection)
+        return replace(true, records=max(1, true.records // 2))
 
     if fault == "shares are whole records":
         monkeypatch.setattr(Domain, "whole_records", property(lambda domain: domain.shares_per_record == 1))
     elif fault == "half of a person's records":
-        monkeypatch.setattr(counting, "distance_out", half)
+        monkeypatch.setattr(Persons, "distance", property(half))
     elif fault == "distances of half of the records":
         monkeypatch.setattr(Distances, "stability", lambda self, moved: Distance(moved.length // 2, replaced=False))
     elif fault == "the groups of a person are one":

@@ -85,6 +85,7 @@ def test_beside_other_attributes_they_are_exchanged(name: str) -> None:
         assert reasons[each].endswith("GiB to write down its rows; ask for it by name")
 
 
+@pytest.mark.slow
 def test_their_optimum_is_that_of_the_closed_form_within_its_memory() -> None:
     workload = BESIDE["all tables"]
     promised = effort(workload, "symmetric").memory_bytes

@@ -125,6 +125,7 @@ def census() -> Workload:
     return load(EXAMPLES / "release.yaml").workload.queries
 
 
+@pytest.mark.slow
 def test_the_census_tables_are_solved_over_orbits(census: Workload) -> None:
     """500,480 cells, 4,106 distinct queries, 400 weights; within the memory that is promised."""
     workload = census

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 
@@ -15,11 +17,12 @@ from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
+from dpdist.release.deliver import deliver, differences, rows_of
 from dpdist.release.memory import DELIVERED_ROW_BYTES
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
-from dpdist.warehouse.base import Rows, rows_of
-from dpdist.warehouse.targets import deliver, warehouse
+from dpdist.spec.targets import TARGETS
+from dpdist.spec.targets.base import Rows
 from tests import small
 from tests.postgres import Server
 
@@ -81,7 +84,24 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
         assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
         assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
     there = published["2026-11-09"][0].place
-    assert deliver(there, [(kind, name) for kind, name in place.items()]) == []  # it is there: nothing is written
+    assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
+    (named,) = place.items()
+    with rows_of(there) as answers:
+        assert list(differences(answers, [named])) == [(" ".join(named), "")]
+        other = replace(answers, batches=lambda: (_altered(batch) for batch in answers.batches()))
+        assert list(differences(other, [named])) == [(" ".join(named), "rows of it are not the published ones")]
+        fewer = list(differences(replace(answers, number=answers.number - 1), [named]))
+        assert fewer == [
+            (" ".join(named), f"it has {answers.number} rows of the release, {answers.number - 1} were published")
+        ]
+    assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
+
+
+def _altered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with another answer in the first of them."""
+    place = batch.schema.names.index("answer")
+    values = batch.column(place).to_pylist()
+    return batch.set_column(place, batch.schema.field(place), pa.array([values[0] + 1.0, *values[1:]], pa.float64()))
 
 
 def test_rows_of_a_release_are_replaced_never_doubled(
@@ -90,14 +110,14 @@ def test_rows_of_a_release_are_replaced_never_doubled(
     """A table that holds half of a release, or another certificate of it, holds the published one afterwards."""
     place, read = target
     done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
-    (named,) = place.items()
+    named = TARGETS.of(place)
     with rows_of(done.place) as rows:
         table = rows.reader().read_all().slice(0, rows.number // 2)
         half = Rows(
             rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
         )
-        assert warehouse(*named).write(half)
-    monkeypatch.setattr("dpdist.warehouse.base.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
+        assert named.write(half)
+    monkeypatch.setattr("dpdist.release.deliver.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
     assert deliver(done.place, [named])
     assert len(read()) == rows.number
     assert deliver(done.place, [named]) == []
@@ -108,7 +128,7 @@ def test_a_table_with_other_columns_is_refused_in_one_line(
 ) -> None:
     place, _ = target
     done = small.run(small.write(tmp_path / "r"), home)
-    (named,) = place.items()
+    named = TARGETS.of(place)
     deliver(done.place, [named])
     other = tmp_path / "other"
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}

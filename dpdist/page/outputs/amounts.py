@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from dpdist.page.means import write_means
+import pyarrow as pa
+
+from dpdist.page.means import write_rows
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 
 MEANS = "means.csv"
 VARIANCES = "variances.csv"
+
+
+def written(release: Unfinished, name: str, table: pa.Table | None) -> Sequence[Written]:
+    """The file of a table, where there is one."""
+    return [] if table is None else [release.place.fill(name, partial(write_rows, table))]
 
 
 class Means(Output):
@@ -23,8 +30,7 @@ class Means(Output):
     )
 
     def write(self, release: Unfinished) -> Sequence[Written]:
-        table = release.content.means
-        return [] if table is None else [release.place.fill(MEANS, partial(write_means, table))]
+        return written(release, MEANS, release.content.means)
 
 
 class Variances(Output):
@@ -37,5 +43,4 @@ class Variances(Output):
     )
 
     def write(self, release: Unfinished) -> Sequence[Written]:
-        table = release.content.variances
-        return [] if table is None else [release.place.fill(VARIANCES, partial(write_means, table))]
+        return written(release, VARIANCES, release.content.variances)

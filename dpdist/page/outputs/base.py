@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import yaml
+
 from dpdist.page.content import Content
 from dpdist.page.places import Destination, TaskMap, Written
 
@@ -59,3 +61,8 @@ def in_order(written: Sequence[Written]) -> dict[str, str]:
 def json_text(content: dict[str, Any]) -> bytes:
     """A file of JSON."""
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def yaml_text(content: dict[str, Any]) -> bytes:
+    """A file of YAML."""
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=10**6).encode()

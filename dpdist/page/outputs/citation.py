@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from dpdist.page.content import Content
-from dpdist.page.outputs.base import Output, Unfinished
+from dpdist.page.outputs.base import Output, Unfinished, yaml_text
 from dpdist.page.places import Written
 
 
@@ -20,10 +18,7 @@ class Citation(Output):
 
     def write(self, release: Unfinished) -> Sequence[Written]:
         about = release.content.about
-        if about is None:
-            return []
-        text = yaml.safe_dump(_citation(release.content, about), sort_keys=False, allow_unicode=True, width=10**6)
-        return [release.place.put("CITATION.cff", text.encode())]
+        return [] if about is None else [release.place.put("CITATION.cff", yaml_text(_citation(release.content, about)))]
 
 
 def _citation(content: Content, about: dict[str, Any]) -> dict[str, Any]:

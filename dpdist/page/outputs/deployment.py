@@ -6,11 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from dpdist.mechanisms.registry import mechanism_of
 from dpdist.page.content import Content
-from dpdist.page.outputs.base import Output, Unfinished
+from dpdist.page.outputs.base import Output, Unfinished, yaml_text
 from dpdist.page.outputs.columns import guarantee_in_numbers
 from dpdist.page.places import Written
 from dpdist.page.summary import over_bound
@@ -28,10 +26,9 @@ class Deployment(Output):
 
     def write(self, release: Unfinished) -> Sequence[Written]:
         about = release.content.about
-        if about is None:
-            return []
-        text = yaml.safe_dump(_deployment(release.content, about), sort_keys=False, allow_unicode=True, width=10**6)
-        return [release.place.put("deployment.yaml", text.encode())]
+        return (
+            [] if about is None else [release.place.put("deployment.yaml", yaml_text(_deployment(release.content, about)))]
+        )
 
 
 def _deployment(content: Content, about: dict[str, Any]) -> dict[str, Any]:

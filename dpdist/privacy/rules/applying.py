@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.facts import cap_of, protection_of, receipt_of
-from dpdist.privacy.receipts import Receipt
-from dpdist.privacy.rules.state import Account, Approval, DataSet, LedgerEvent, LedgerRow, State, StreamSoFar
+from dpdist.privacy.receipts import Publication, Receipt
+from dpdist.privacy.rules.state import Account, Approval, DataSet, LedgerEvent, LedgerRow, State
 
 
 def apply(state: State, written: LedgerRow) -> State:
     """The state after a row."""
     event = written.event
-    if event.kind == "declared":
-        return replace(state, dataset=_declared(event))
-    if event.kind == "capped":
-        assert state.dataset is not None
-        cap, run = cap_of(event.facts["cap"]), event.facts["run"]
-        return replace(state, dataset=replace(state.dataset, cap=cap, run=run, caps=state.dataset.caps + 1))
-    if event.kind == "approvers":
-        assert state.dataset is not None
-        named = replace(state.dataset, approvers=Approvers.of(event.facts), named=state.dataset.named + 1)
-        return replace(state, dataset=named)
-    if event.kind == "approved":
-        approval = Approval(event.dataset, event.facts["spec"], event.facts["key"])
-        return replace(state, approvals=(*state.approvals, approval))
     if event.kind == "reserved":
         return _reserved(state, written)
+    if event.kind in _BESIDE_RELEASES:
+        return _BESIDE_RELEASES[event.kind](state, event)
     assert state.release is not None
     return _moved(state, event, state.release)
 
 
-def _declared(event: LedgerEvent) -> DataSet:
+def _declared(state: State, event: LedgerEvent) -> State:
     facts = event.facts
-    return DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), 1, facts["run"])
+    return replace(state, dataset=DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), 1, facts["run"]))
+
+
+def _capped(state: State, event: LedgerEvent) -> State:
+    assert state.dataset is not None
+    cap, run = cap_of(event.facts["cap"]), event.facts["run"]
+    return replace(state, dataset=replace(state.dataset, cap=cap, run=run, caps=state.dataset.caps + 1))
+
+
+def _named(state: State, event: LedgerEvent) -> State:
+    assert state.dataset is not None
+    named = replace(state.dataset, approvers=Approvers.of(event.facts), named=state.dataset.named + 1)
+    return replace(state, dataset=named)
+
+
+def _approved(state: State, event: LedgerEvent) -> State:
+    approval = Approval(event.dataset, event.facts["spec"], event.facts["key"])
+    return replace(state, approvals=(*state.approvals, approval))
+
+
+def _signer(state: State, event: LedgerEvent) -> State:
+    return replace(state, signers=(*state.signers, event.facts["key"]))
+
+
+def _published(state: State, event: LedgerEvent) -> State:
+    return replace(state, publications=(*state.publications, Publication.of(event.facts)))
+
+
+_BESIDE_RELEASES: Mapping[str, Callable[[State, LedgerEvent], State]] = {
+    "declared": _declared,
+    "capped": _capped,
+    "approvers": _named,
+    "approved": _approved,
+    "signer": _signer,
+    "published": _published,
+}
+"""What happens to data sets, and what is said of a release without moving it."""
 
 
 def _reserved(state: State, written: LedgerRow) -> State:
@@ -43,7 +69,7 @@ def _reserved(state: State, written: LedgerRow) -> State:
     receipt = receipt_of(event.release, event.dataset, event.attempt, written.sequence, written.digest, event.facts)
     rule = account.rule or state.dataset.cap.rule_for(receipt.loss)
     charged = Account(rule, account.spent + receipt.loss, account.releases + 1)
-    stream = state.stream if receipt.part is None else StreamSoFar.after(state.stream, receipt)
+    stream = state.stream.then(receipt) if receipt.part else state.stream
     return replace(state, release=receipt, account=charged, stream=stream)
 
 
@@ -55,9 +81,7 @@ def _moved(state: State, event: LedgerEvent, receipt: Receipt) -> State:
         moved = replace(receipt, state="committed", measurement_digest=event.facts["measurement_digest"], salt=None)
     else:
         moved = replace(receipt, state="aborted", salt=None)
-    account, stream = state.account, state.stream
-    if stream is not None and receipt.part is not None:
-        stream = stream.before if event.kind == "aborted" else replace(stream, last=moved)
+    account, stream = state.account, state.stream.moved(moved) if receipt.part else state.stream
     if event.kind == "aborted":
         account = Account(account.rule, account.spent - receipt.loss, account.releases - 1)
     return replace(state, release=moved, account=account, stream=stream)

@@ -8,7 +8,7 @@ from dpdist.errors import ApprovalsMissing, BudgetExceeded, LedgerError, Release
 from dpdist.privacy.accounting import NOTHING, Cap, Loss
 from dpdist.privacy.charges import SELECTION, Charge, StreamPart, price_of_extension
 from dpdist.privacy.facts import cap_facts, loss_facts
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import Persons, Protection
 from dpdist.privacy.receipts import OF_RECORDS, Receipt
 from dpdist.privacy.rules.commands import Declare, Reserve
 from dpdist.privacy.rules.state import Account, DataSet, LedgerEvent, State
@@ -57,7 +57,7 @@ def _facts(command: Reserve, loss: Loss) -> dict[str, object]:
         "salt": command.salt,
         "asked": charge.asked,
         **({"shared": True} if charge.shared else {}),
-        **({} if charge.part is None else {"part": charge.part.facts()}),
+        **({"part": charge.part.facts()} if charge.part else {}),
     }
 
 
@@ -116,7 +116,7 @@ def _due(state: State, charge: Charge, protection: Protection) -> Loss:
     if steps is None:
         raise LedgerError(not_covered(charge, protection))
     whole = charge.loss.for_group(steps)
-    if charge.part is not None:
+    if charge.part:
         return _due_of_part(state, charge, charge.part, whole)
     if whole.nothing:
         raise LedgerError(f"release {charge.release!r} is charged nothing, and is no part of a stream that was paid for")
@@ -130,11 +130,8 @@ def _due_of_part(state: State, charge: Charge, part: StreamPart, whole: Loss) ->
 
     Raises: LedgerError unless the part goes on where the last one, committed, ended, with the same mechanism.
     """
-    stream, stop = state.stream, 0
-    if stream is not None:
-        last = stream.last
-        assert last.part is not None
-        stop = last.part.stop
+    stream, last = state.stream, state.stream.last
+    if last and last.part:
         if last.state != "committed":
             raise LedgerError(f"stream {part.stream!r}: release {last.release!r} is not finished; run it again first")
         if last.part.digest != (part.extends or part.digest):
@@ -143,27 +140,26 @@ def _due_of_part(state: State, charge: Charge, part: StreamPart, whole: Loss) ->
                 "neighbours stay the same from the first release to the last, and only the end of the domain may be extended, with "
                 "'extended_from': correct the spec, or begin another stream"
             )
-    if part.start != stop or part.stop <= part.start:
+    if part.start != stream.stop or part.stop <= part.start:
         raise LedgerError(
-            f"stream {part.stream!r} was released up to step {stop}, the next release measures from there on; asked for were "
+            f"stream {part.stream!r} was released up to step {stream.stop}, the next release measures from there on; asked for were "
             f"steps {part.start} to {part.stop}"
         )
-    paid = frozenset[str]() if stream is None else stream.paid
-    unpaid = sorted({*part.reaches} - paid - {charge.period})
+    unpaid = sorted({*part.reaches} - stream.paid - {charge.period})
     if unpaid and not charge.shared:
         raise LedgerError(
             f"stream {part.stream!r}: the release measures steps of period {unpaid[0]}, whose budget has not paid for it: release them "
             f"first, with a 'period' of {unpaid[0]}; or, if no other release counts their records, set 'ledger: shared_records: true'"
         )
     if part.extends is not None:
-        due = None if stream is None else price_of_extension(whole, stream.spent)
+        due = price_of_extension(whole, stream.spent) if last else None
         if due is None or part.extends == part.digest or charge.period != "total":
             raise LedgerError(
                 f"stream {part.stream!r} can be extended once it has begun, by more steps, and under a cap on all releases together "
                 "('per: total'); this is no such extension: correct the spec, or begin another stream"
             )
         return due
-    return NOTHING if charge.period in paid else whole
+    return NOTHING if charge.period in stream.paid else whole
 
 
 def check_standing(state: State, charge: Charge) -> None:
@@ -173,7 +169,7 @@ def check_standing(state: State, charge: Charge) -> None:
     """
     for other in state.standing:
         another = other.dataset != charge.dataset
-        if not charge.shared and (another or (charge.part is None and other.period != charge.period)):
+        if not charge.shared and (another or (not charge.part and other.period != charge.period)):
             records = None if charge.counted is None else charge.counted.records
             named = {} if records is None else dict(zip(records.files, records.names, strict=False))
             if records is not None and other.commitment == records.content:
@@ -223,7 +219,7 @@ def check_fits(account: Account, cap: Cap, charge: Charge, loss: Loss) -> None:
 def not_covered(charge: Charge, protection: Protection) -> str:
     """Why a loss for one change says nothing of another."""
     own = charge.protection
-    if own.differs_in_type(protection):
+    if isinstance(own, Persons) and isinstance(protection, Persons) and own.differs_in_type(protection):
         return (
             f"release {charge.release!r} tells persons apart as {own.told_apart}, the cap of {charge.dataset!r} as "
             f"{protection.told_apart}: one person of the cap may be several here; set 'records.person.type: {protection.type}', or "

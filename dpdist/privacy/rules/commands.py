@@ -10,6 +10,7 @@ from dpdist.privacy.accounting import Cap
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.protection import Protection
+from dpdist.privacy.receipts import Publication
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +107,19 @@ class Abort:
     release: str
 
 
-Command = Declare | ChangeCap | NameApprovers | Approve | Reserve | BeginDrawing | Commit | Abort
+@dataclass(frozen=True, slots=True)
+class NameSigner:
+    """Say with which key certificates are signed from now on, too."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Say that the files of a committed release are published."""
+
+    release: str
+    publication: Publication
+
+
+Command = Declare | ChangeCap | NameApprovers | Approve | Reserve | BeginDrawing | Commit | Abort | NameSigner | Publish

@@ -19,9 +19,15 @@ from dpdist.privacy.rules.commands import (
     Commit,
     Declare,
     NameApprovers,
+    NameSigner,
+    Publish,
     Reserve,
 )
 from dpdist.privacy.rules.state import LedgerEvent, State
+from dpdist.privacy.signatures import HEXADECIMAL
+
+SIGNERS = "signers of certificates"
+"""What rows that name a signer have in place of a release: no release can have this name."""
 
 
 def decide(state: State, command: Command) -> tuple[LedgerEvent, ...]:
@@ -141,6 +147,32 @@ def _approve(state: State, command: Approve) -> tuple[LedgerEvent, ...]:
     return (LedgerEvent("approved", dataset, command.release, len(state.approvals) + 1, facts),)
 
 
+def _name_signer(state: State, command: NameSigner) -> tuple[LedgerEvent, ...]:
+    if not HEXADECIMAL.fullmatch(command.key):
+        raise LedgerError(
+            "a signer is named by its public key, 64 hexadecimal digits, as 'dpdist keys public --hex' prints it"
+        )
+    if command.key in state.signers:
+        return ()
+    return (LedgerEvent("signer", "", SIGNERS, len(state.signers) + 1, {"key": command.key}),)
+
+
+def _publish(state: State, command: Publish) -> tuple[LedgerEvent, ...]:
+    receipt, publication = state.release, command.publication
+    if receipt is None or receipt.state != "committed":
+        found = "not charged" if receipt is None else receipt.state
+        raise LedgerError(f"release {command.release!r} is {found}: only a committed release is published")
+    if not HEXADECIMAL.fullmatch(publication.certificate) or not publication.place:
+        raise LedgerError(
+            f"release {command.release!r}: a publication names the SHA-256 digest of release.json, and its place"
+        )
+    if publication in state.publications:
+        return ()
+    signer = _name_signer(state, NameSigner(publication.key))
+    number = len(state.publications) + 1
+    return (*signer, LedgerEvent("published", receipt.dataset, receipt.release, number, publication.facts()))
+
+
 _RULES: Mapping[type, Callable[[State, Any], tuple[LedgerEvent, ...]]] = {
     Reserve: reserve,
     BeginDrawing: _begin,
@@ -150,4 +182,6 @@ _RULES: Mapping[type, Callable[[State, Any], tuple[LedgerEvent, ...]]] = {
     ChangeCap: _change_cap,
     NameApprovers: _name_approvers,
     Approve: _approve,
+    NameSigner: _name_signer,
+    Publish: _publish,
 }

@@ -7,13 +7,13 @@ command needs from the tables of its database, by index; ``verify`` keeps all pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpdist.privacy.accounting import NOTHING, Cap, Loss, Rule
 from dpdist.privacy.approvals import NOBODY, Approvers
 from dpdist.privacy.protection import Protection
-from dpdist.privacy.receipts import Receipt
+from dpdist.privacy.receipts import Publication, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class LedgerEvent:
     """What happened: a row of the ledger before it has a place there.
 
     Attributes:
+        dataset: empty for events of the whole ledger.
         release: its id; of a budget's events, a name that no release can have.
         attempt: counts the events of one kind and name, from 1: of two steps that write the same one, the database refuses the second.
     """
@@ -83,18 +84,27 @@ class StreamSoFar:
         spent: all charges together.
     """
 
-    last: Receipt
-    paid: frozenset[str]
-    spent: Loss
-    before: StreamSoFar | None
+    last: Receipt | None = None
+    paid: frozenset[str] = frozenset()
+    spent: Loss = NOTHING
+    before: StreamSoFar | None = None
 
-    @staticmethod
-    def after(before: StreamSoFar | None, last: Receipt) -> StreamSoFar:
-        """A stream with one more release."""
-        if before is None:
-            return StreamSoFar(last, frozenset((last.period,)), last.loss, None)
-        paid = before.paid if last.period in before.paid else before.paid | {last.period}
-        return StreamSoFar(last, paid, before.spent + last.loss, before)
+    @property
+    def stop(self) -> int:
+        """The steps that are measured."""
+        return self.last.part.stop if self.last and self.last.part else 0
+
+    def then(self, last: Receipt) -> StreamSoFar:
+        """The stream with one more release."""
+        paid = self.paid if last.period in self.paid else self.paid | {last.period}
+        return StreamSoFar(last, paid, self.spent + last.loss, self)
+
+    def moved(self, last: Receipt) -> StreamSoFar:
+        """The stream after the next step of its last release: without it, if its charge was given back."""
+        return self.before or NOT_BEGUN if last.state == "aborted" else replace(self, last=last)
+
+
+NOT_BEGUN = StreamSoFar()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +137,18 @@ class State:
         stream: of the stream that the command's release is a part of, the releases so far.
         approvals: of the release, oldest first.
         standing: where the records of a charge are charged now.
+        signers: the public keys that sign certificates, oldest first.
+        publications: of the release, oldest first.
     """
 
     dataset: DataSet | None = None
     account: Account = UNUSED
     release: Receipt | None = None
-    stream: StreamSoFar | None = None
+    stream: StreamSoFar = NOT_BEGUN
     approvals: tuple[Approval, ...] = ()
     standing: tuple[Standing, ...] = ()
+    signers: tuple[str, ...] = ()
+    publications: tuple[Publication, ...] = ()
 
     def signed(self, dataset: str, spec: str) -> set[str]:
         """The keys that approved a spec of a data set."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.machine.objects import file_at
-from dpdist.records.formats.base import Format, Partition, WantedRows
+from dpdist.records.formats.base import Format, Partition
 from dpdist.records.hashing import HashedFile, Members, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.tabulated import check_range
 from dpdist.records.wording import File
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BLOCK_NUMBERS = 2**20
 """Numbers of a NumPy file that are read at a time."""
@@ -29,32 +26,21 @@ DESCRIBES = ("zarr.json", ".zarray", ".zattrs")
 """Objects of a Zarr array that hold none of its numbers."""
 
 
-class Array(Format):
+class ArrayFormat(Format):
     """Counts instead of records: an array with one axis for each attribute."""
-
-    holds_rows = False
 
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         return parts_of(path, tags)
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> None:
-        return None
 
-    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError("an array holds counts and no records")
-
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
-        return False
-
-
-class Npy(Array):
+class Npy(ArrayFormat):
     """NumPy's file of one array."""
 
     name = "npy"
     endings = (".npy",)
 
 
-class Zarr(Array):
+class Zarr(ArrayFormat):
     """A folder of the objects of one array."""
 
     name = "zarr"
@@ -158,7 +144,7 @@ def _zarr_part(path: str, number: int, tags: Tags) -> tuple[NDArray[Any], Sequen
 
 
 def _described(path: str, tags: Tags) -> tuple[tuple[int, ...], np.dtype[Any], tuple[object, ...] | None]:
-    """Shape, type and, where they are told, names of the axes."""
+    """Shape, type and, where they are stored, names of the axes."""
     if tags.members:
         array = _zarr(path, _describing(tags))
         axes = getattr(array.metadata, "dimension_names", None)

@@ -59,16 +59,12 @@ class Format(ABC):
     """A format of files. Paths are those of files whose names end as one of ``endings``.
 
     Attributes:
-        holds_rows: whether a file holds records or rows of counts, and no array.
         is_folder: whether a folder of such a name is one file.
-        first_row_may_be_a_record: whether nobody can see from a file whether its first row names the columns.
     """
 
     name: ClassVar[str]
     endings: ClassVar[tuple[str, ...]]
-    holds_rows: ClassVar[bool] = True
     is_folder: ClassVar[bool] = False
-    first_row_may_be_a_record: ClassVar[bool] = False
 
     def hashed(self, file: File) -> tuple[str, Tags]:
         """The SHA-256 and the tags of a file."""
@@ -78,26 +74,42 @@ class Format(ABC):
         """What tasks read: the whole file, where a format does not say otherwise."""
         return [Partition(path, None, tags, named)]
 
+
+class RowFormat(Format):
+    """A format of files that hold records, or rows of counts.
+
+    Attributes:
+        first_row_may_be_a_record: whether nobody can see from a file whether its first row names the columns.
+    """
+
+    first_row_may_be_a_record: ClassVar[bool] = False
+
     @abstractmethod
     def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str] | None:
         """The names of a file's columns; None where every record names its own, and lacks those that it has not."""
-
-    def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema | None:
-        """The columns of a file with their types, None where the format has no types."""
-        del file
-        return None
 
     @abstractmethod
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         """The wanted columns of a partition, ``BATCH_ROWS`` records at a time. Raises: InvalidSpec."""
 
-    def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
-        """All columns of a public file that has types."""
-        raise NotImplementedError(f"files of {self.name} have no types")
-
     @abstractmethod
     def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         """Whether a file holds no record."""
+
+
+class TypedFormat(RowFormat):
+    """A format of tables whose columns have types."""
+
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
+        return list(self.schema(file).names)
+
+    @abstractmethod
+    def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
+        """The columns of a file with their types."""
+
+    @abstractmethod
+    def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        """All columns of a public file."""
 
 
 def check_names(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from dpdist.records.csv_grammar import has_times, moment_of
-from dpdist.records.formats.base import Format, Partition, WantedRows, check_names
+from dpdist.records.formats.base import Partition, RowFormat, WantedRows, check_names
 from dpdist.records.hashing import HashedFile
 from dpdist.records.wording import File
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Csv(Format):
+class Csv(RowFormat):
     """Texts between marks, one record a line."""
 
     name = "csv"

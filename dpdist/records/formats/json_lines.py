@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import IO, TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
-from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, WantedRows
+from dpdist.records.formats.base import BATCH_ROWS, Partition, RowFormat, WantedRows
 from dpdist.records.hashing import HashedFile
 from dpdist.records.wording import File
 
@@ -19,7 +19,7 @@ LONGEST_BYTES = 16 * 2**20
 """No line may be longer."""
 
 
-class JsonLines(Format):
+class JsonLines(RowFormat):
     """Objects, one a line, each of which names its own keys."""
 
     name = "jsonl"

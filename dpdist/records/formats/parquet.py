@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, WantedRows, check_names
+from dpdist.records.formats.base import BATCH_ROWS, Partition, TypedFormat, WantedRows, check_names
 from dpdist.records.hashing import HashedFile, Tags
 from dpdist.records.reading import reading as explained
 from dpdist.records.wording import File
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Parquet(Format):
+class Parquet(TypedFormat):
     """Tables of typed columns."""
 
     name = "parquet"
@@ -26,9 +26,6 @@ class Parquet(Format):
         with explained(tags.called), HashedFile(path, tags) as file:
             groups = int(pyarrow.parquet.ParquetFile(file).num_row_groups)
         return [Partition(path, group, tags, named) for group in range(groups)]
-
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
-        return list(self.schema(file).names)
 
     def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
         import pyarrow.parquet

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpdist.records.formats.arrays import Npy, Zarr
 from dpdist.records.formats.arrow import Arrow
-from dpdist.records.formats.base import Format
+from dpdist.records.formats.base import Format, RowFormat
 from dpdist.records.formats.csv import Csv
 from dpdist.records.formats.json_lines import JsonLines
 from dpdist.records.formats.parquet import Parquet
@@ -27,6 +27,12 @@ def known_format(path: str | Path) -> Format:
     return found
 
 
-def endings(*, rows: bool) -> str:
-    """How the names of files end that hold rows, or arrays, for messages."""
-    return ", ".join(ending for each in FORMATS if each.holds_rows == rows for ending in each.endings)
+def row_format(path: str | Path) -> RowFormat | None:
+    """The format of a file of rows, None for arrays and for others."""
+    found = format_of(path)
+    return found if isinstance(found, RowFormat) else None
+
+
+def endings(kind: type[Format]) -> str:
+    """How the names of files of a kind of formats end, for messages."""
+    return ", ".join(ending for each in FORMATS if isinstance(each, kind) for ending in each.endings)

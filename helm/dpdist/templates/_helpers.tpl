@@ -116,8 +116,9 @@ limits: {cpu: "1", memory: 2Gi, ephemeral-storage: 2Gi}
 {{- end }}
 {{- end -}}
 
+{{/* Of the whole context, or of (dict "Values" .Values "volume" <with the URL of another login>). */}}
 {{- define "dpdist.ledgerMounts" -}}
-- {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+- {name: {{ .volume | default "ledger" }}, mountPath: /run/dpdist/ledger, readOnly: true}
 {{- if .Values.ledger.tls.existingSecret }}
 - {name: ledger-ca, mountPath: /run/dpdist/ledger-ca, readOnly: true}
 {{- end }}

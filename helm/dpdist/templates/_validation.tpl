@@ -42,8 +42,11 @@
 {{- if and .Values.dask.tls.certManager.enabled (not .Values.dask.tls.certManager.issuerRef.name) -}}
 {{- fail "dask.tls.certManager.issuerRef.name is empty: name an Issuer whose authority signs for this cluster only" -}}
 {{- end -}}
-{{- if and .Values.ledger.roles.noise (not .Values.ledger.roles.application) -}}
-{{- fail "ledger.roles.noise goes with ledger.roles.application: name both roles" -}}
+{{- if and (or .Values.ledger.roles.noise .Values.ledger.roles.metrics) (not .Values.ledger.roles.application) -}}
+{{- fail "ledger.roles.noise and ledger.roles.metrics go with ledger.roles.application: name that role, too" -}}
+{{- end -}}
+{{- if and .Values.monitoring.enabled .Values.ledger.roles.application (not .Values.monitoring.ledgerSecret) -}}
+{{- fail "monitoring.ledgerSecret is empty: the exporter would have a login that may charge; name a Secret with the URL of a login that reads only (ledger.roles.metrics)" -}}
 {{- end -}}
 {{- if and .Values.ledger.roles.application (not .Values.ledger.ownerSecret) -}}
 {{- fail "ledger.roles.application needs ledger.ownerSecret, a Secret with the owner's URL: the application's own login cannot grant" -}}

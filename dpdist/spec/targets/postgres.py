@@ -4,61 +4,86 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.warehouse.base import Rows, could_not, needs, other_columns
+from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 URL, URL_FILE = "DPDIST_WAREHOUSE", "DPDIST_WAREHOUSE_FILE"
-NAME = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_]*)\.)?([A-Za-z_][A-Za-z0-9_]*)")
+NAME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Postgres:
-    """A table, named schema.table. It is made when the first release comes."""
+def _plain(name: str) -> str:
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is no table of PostgreSQL; give schema.table, of letters, digits and _")
+    return name
 
-    def __init__(self, name: str) -> None:
-        found = NAME.fullmatch(name)
-        if found is None:
-            raise InvalidInput(f"output.to: {name!r} is no table of PostgreSQL; give schema.table, of letters, digits and _")
-        self.name, self.schema, self.table = name, found[1] or "public", found[2]
+
+class ToPostgres(TargetKind):
+    """A table of PostgreSQL. It is made when the first release comes."""
+
+    postgres: Annotated[str, AfterValidator(_plain)] = Field(
+        description="a table of PostgreSQL, schema.table, in the database whose URL DPDIST_WAREHOUSE gives",
+        examples=["public.answers"],
+    )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Its schema, and its name there."""
+        schema, _, table = self.postgres.rpartition(".")
+        return schema or "public", table
 
     def check(self) -> None:
         """Connect, and look whether the table can be written or made."""
         with self._connected("reached") as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT has_schema_privilege($1, 'USAGE')", (self.schema,))
+            cursor.execute("SELECT has_schema_privilege($1, 'USAGE')", self.place[:1])
             if not cursor.fetchone()[0]:
                 raise StoreError(
-                    f"output.to: this login may not use the schema {self.schema!r}; GRANT USAGE ON SCHEMA to it"
+                    f"output.to: this login may not use the schema {self.place[0]!r}; GRANT USAGE ON SCHEMA to it"
                 )
 
     def write(self, rows: Rows) -> bool:
         """Delete the release's rows and insert them anew in one transaction, one run at a time."""
         with self._connected("written") as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(hashtext($1))", (f"{self.schema}.{self.table}",))
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext($1))", (".".join(self.place),))
             cursor.fetchall()
             written = self._write(cursor, rows)
             connection.commit()
             return written
 
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        schema, table = self.place
+        with self._connected("read") as connection, connection.cursor() as cursor:
+            cursor.execute(f'SELECT * FROM "{schema}"."{table}" WHERE release = $1', (release,))
+            yield from cursor.fetch_record_batch()
+
     def _write(self, cursor: Any, rows: Rows) -> bool:
+        schema, table = self.place
         cursor.execute(
             "SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2 "
             "ORDER BY ordinal_position",
-            (self.schema, self.table),
+            (schema, table),
         )
         there = [row[0] for row in cursor.fetchall()]
         if there:
             if there != rows.names:
-                raise other_columns(self.name, there, rows.names)
-            quoted = f'"{self.schema}"."{self.table}"'
+                raise other_columns(self.postgres, there, rows.names)
+            quoted = f'"{schema}"."{table}"'
             cursor.execute(
                 f"SELECT count(*) FROM {quoted} WHERE release = $1 AND certificate = $2", (rows.release, rows.certificate)
             )
             if cursor.fetchone()[0] == rows.number:
                 return False
             cursor.execute(f"DELETE FROM {quoted} WHERE release = $1", (rows.release,))
-        cursor.adbc_ingest(self.table, rows.reader(), mode="append" if there else "create", db_schema_name=self.schema)
+        cursor.adbc_ingest(table, rows.reader(), mode="append" if there else "create", db_schema_name=schema)
         return True
 
     def _connected(self, what: str) -> Any:
@@ -68,7 +93,7 @@ class Postgres:
 class _Connected:
     """A connection whose errors become StoreErrors without their text, which may hold the URL."""
 
-    def __init__(self, table: Postgres, what: str) -> None:
+    def __init__(self, table: ToPostgres, what: str) -> None:
         self.table, self.what = table, what
 
     def __enter__(self) -> Any:
@@ -80,13 +105,13 @@ class _Connected:
         try:
             self.connection = dbapi.connect(url)
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
-            raise could_not(self.what, self.table.name, error) from None
+            raise could_not(self.what, self.table.postgres, error) from None
         return self.connection
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.connection.close()  # what was not committed is rolled back
         if isinstance(error, Exception) and not isinstance(error, StoreError):
-            raise could_not(self.what, self.table.name, error) from None
+            raise could_not(self.what, self.table.postgres, error) from None
 
 
 def _url() -> str:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
-from dpdist.warehouse.base import Rows, could_not, needs, other_columns
+from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+from dpdist.spec.values import PathText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-class Delta:
-    """A table, named by its folder or URL. It is made when the first release comes, partitioned by period."""
+class ToDelta(TargetKind):
+    """A Delta table. It is made when the first release comes, partitioned by period."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place_at(place).location
+    delta: PathText = Field(description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return place_at(self.delta).location
 
     def check(self) -> None:
         """Open the table, or find none."""
@@ -32,15 +43,27 @@ class Delta:
         except Exception as error:  # noqa: BLE001 - whatever a store raises
             raise could_not("written", self.place, error) from None
 
-    def _write(self, rows: Rows) -> bool:
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
         deltalake = _package()
-        if not deltalake.DeltaTable.is_deltatable(self.place):
-            deltalake.write_deltalake(self.place, rows.reader(), partition_by=["period"], mode="error")
+        import pyarrow as pa
+
+        try:
+            query = deltalake.QueryBuilder().register("answers", deltalake.DeltaTable(self.place))
+            found = query.execute(f"SELECT * FROM answers WHERE release = '{release}'")  # an id has no quotes (spec)
+            yield from pa.RecordBatchReader.from_stream(found)
+        except Exception as error:  # noqa: BLE001 - whatever a store raises
+            raise could_not("read", self.place, error) from None
+
+    def _write(self, rows: Rows) -> bool:
+        deltalake, place = _package(), self.place
+        if not deltalake.DeltaTable.is_deltatable(place):
+            deltalake.write_deltalake(place, rows.reader(), partition_by=["period"], mode="error")
             return True
-        table = deltalake.DeltaTable(self.place)
+        table = deltalake.DeltaTable(place)
         there = [field.name for field in table.schema().fields]
         if there != rows.names:
-            raise other_columns(self.place, there, rows.names)
+            raise other_columns(place, there, rows.names)
         query = deltalake.QueryBuilder().register("answers", table)
         mine = f"release = '{rows.release}'"  # an id has no quotes (spec)
         found = query.execute(

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
+from pydantic import AfterValidator, Field
 
-from dpdist.errors import InvalidInput, StoreError
-from dpdist.warehouse.base import Rows, could_not, needs, other_columns
+from dpdist.errors import StoreError
+from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PART_BATCHES = 5
 """Of a file of the table: half a million rows."""
 
 
-class Iceberg:
-    """A table, named catalog.namespace.table. It is made when the first release comes, partitioned by period."""
+def _in_a_namespace(name: str) -> str:
+    if name.count(".") < 2:
+        raise ValueError(f"{name!r} is no Iceberg table; give catalog.namespace.table")
+    return name
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.catalog_name, _, self.table_name = name.partition(".")
-        if self.table_name.count(".") < 1:
-            raise InvalidInput(f"output.to: {name!r} is no Iceberg table; give catalog.namespace.table")
+
+class ToIceberg(TargetKind):
+    """An Iceberg table. It is made when the first release comes, partitioned by period."""
+
+    iceberg: Annotated[str, AfterValidator(_in_a_namespace)] = Field(
+        description="an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
+        examples=["lake.privacy.answers"],
+    )
+
+    @property
+    def table_name(self) -> str:
+        """What its catalog calls it."""
+        return self.iceberg.partition(".")[2]
 
     def check(self) -> None:
         """Load the catalog and ask for the table."""
@@ -30,7 +43,7 @@ class Iceberg:
         try:
             catalog.table_exists(self.table_name)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises
-            raise could_not("reached", self.name, error) from None
+            raise could_not("reached", self.table, error) from None
 
     def write(self, rows: Rows) -> bool:
         """Overwrite the release's rows of its period."""
@@ -40,16 +53,28 @@ class Iceberg:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
-            raise could_not("written", self.name, error) from None
+            raise could_not("written", self.table, error) from None
+
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        catalog = self._catalog()
+        try:
+            from pyiceberg import expressions
+
+            where: Any = expressions
+            table = catalog.load_table(self.table_name)
+            yield from table.scan(row_filter=where.EqualTo("release", release)).to_arrow_batch_reader()
+        except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
+            raise could_not("read", self.table, error) from None
 
     def _write(self, catalog: Any, rows: Rows) -> bool:
         from pyiceberg import expressions
 
         where: Any = expressions  # its types do not know positional arguments
-        table = self._table(catalog, rows)
+        table = self._opened(catalog, rows)
         there = [field.name for field in table.schema().fields]
         if there != rows.names:
-            raise other_columns(self.name, there, rows.names)
+            raise other_columns(self.table, there, rows.names)
         same_period = where.IsNull("period") if rows.period is None else where.EqualTo("period", rows.period.isoformat())
         mine = where.And(
             where.EqualTo("release", rows.release), same_period
@@ -64,7 +89,7 @@ class Iceberg:
                 change.append(part) if number else change.overwrite(part, overwrite_filter=mine)
         return True
 
-    def _table(self, catalog: Any, rows: Rows) -> Any:
+    def _opened(self, catalog: Any, rows: Rows) -> Any:
         """The table, made if it is not there."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -87,13 +112,15 @@ class Iceberg:
         except ImportError:
             raise needs("pyiceberg", "iceberg") from None
         try:
-            return load_catalog(self.catalog_name)
+            return load_catalog(self.iceberg.partition(".")[0])
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises
-            raise could_not("reached", self.name, error) from None
+            raise could_not("reached", self.table, error) from None
 
 
 def _parts(rows: Rows) -> Iterator[pa.Table]:
     """The rows in tables of a bounded size; one that is empty for no rows."""
+    import pyarrow as pa
+
     batches = rows.batches()
     first = list(islice(batches, PART_BATCHES))
     yield pa.Table.from_batches(first, rows.schema)

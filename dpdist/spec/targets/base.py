@@ -1,22 +1,18 @@
-"""What every warehouse does, and the rows that it gets."""
+"""What every warehouse does, and the rows that it gets. One class a warehouse: how a spec names a table, and how it is written."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from dpdist.errors import StoreError
-from dpdist.machine.objects import Place
-from dpdist.page import report
+from dpdist.spec.kinds import SpecKind
 
-BATCH_ROWS = 100_000
-"""Rows that are held at once while a release is written; a warehouse may keep some batches more (benchmarks/deliver.py)."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -46,46 +42,38 @@ class Rows:
 
     def reader(self) -> pa.RecordBatchReader:
         """All rows, from the start."""
+        import pyarrow as pa
+
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
 
-@contextmanager
-def rows_of(place: Place) -> Iterator[Rows]:
-    """The rows of a published release, for the block. Raises: StoreError when a file of it was altered, or when it has no table."""
-    with place.copied() as local:
-        certificate = report.certificate_of(local)
-        schema, number = report.shape(local)
-        period = None if certificate["period"] is None else datetime.date.fromisoformat(certificate["period"])
-        digest = hashlib.sha256((local / report.CERTIFICATE).read_bytes()).hexdigest()
-        known = (
-            ("release", certificate["release"], pa.string()),
-            ("dataset", certificate["dataset"], pa.string()),
-            ("period", period, pa.date32()),
-            ("certificate", digest, pa.string()),
-        )
-        plain = [pa.field(field.name, _plain(field.type), field.nullable) for field in schema]
-        whole = pa.schema([*(pa.field(name, kind) for name, _, kind in known), *plain])
+class TargetKind(SpecKind):
+    """A table of a warehouse, by the warehouse's name."""
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in report.batches(local, BATCH_ROWS):
-                columns = [pa.repeat(pa.scalar(value, kind), batch.num_rows) for _, value, kind in known]
-                columns += [column.cast(_plain(column.type)) for column in batch.columns]
-                yield pa.RecordBatch.from_arrays(columns, schema=whole)
+    @property
+    def table(self) -> str:
+        """What the warehouse calls it."""
+        return str(getattr(self, self.key()))
 
-        yield Rows(certificate["release"], period, digest, number, whole, batches)
+    @property
+    def called(self) -> str:
+        """What messages call it: the kind of warehouse and the table."""
+        return f"{self.key()} {self.table}"
 
-
-class Warehouse(Protocol):
-    """A table of a warehouse."""
-
+    @abstractmethod
     def check(self) -> None:
-        """Reach the table, or the place where it is to be made. Raises: StoreError with the cure; nothing is changed."""
+        """Reach the table, or the place where it is to be made. Raises: InvalidInput, StoreError with the cure; nothing is changed."""
 
+    @abstractmethod
     def write(self, rows: Rows) -> bool:
         """Put the rows of a release in place of what the table holds of it, in one step; whether anything was written.
 
         A table that holds them already is left as it is. Raises: StoreError when they cannot be written.
         """
+
+    @abstractmethod
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        """What the table holds of a release, in any order. Raises: StoreError when it cannot be read."""
 
 
 def needs(package: str, extra: str) -> StoreError:
@@ -108,8 +96,3 @@ def could_not(what: str, table: str, error: Exception) -> StoreError:
         f"the table {table} cannot be {what} ({type(error).__name__}); check that the warehouse is there and lets this user in, and run "
         "again: nothing is charged twice"
     )
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type without a dictionary: not every warehouse takes them."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -1,0 +1,218 @@
+"""The fields of certificates with their types. Written by docs/generate.py from docs/certificate.schema.json."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class HorizonFacts(TypedDict):
+    """``horizon`` of a certificate."""
+
+    of: int
+    rho: str
+    extended_from: NotRequired[HorizonFacts]
+
+
+class MeaningFacts(TypedDict):
+    """``privacy.meaning`` of a certificate."""
+
+    false_alarms: float
+    found_at_most: float
+    headline: str
+    guess: str
+
+
+class PrivacyFacts(TypedDict):
+    """``privacy`` of a certificate."""
+
+    definition: str
+    noise: Literal["Gaussian", "Laplace"]
+    unit: str
+    neighbours: Literal["add-remove", "replace-one"]
+    one_change: str
+    most_records_of_one_person: int
+    bound_enforced_while_counting: bool
+    bound: str
+    meaning: MeaningFacts
+    rho: str
+    rho_decimal: float
+    delta: float
+    epsilon: float
+    noise_scale_on_grid: int
+    grid_spacing: float
+    sensitivity_squared_on_grid: str
+    most_groups_of_one_person: NotRequired[int]
+    participations_of_one_person: NotRequired[int]
+    separation: NotRequired[int]
+
+
+class ComparedFacts(TypedDict):
+    """``mechanism.compared[]`` of a certificate."""
+
+    mechanism: str
+    cost: float | None
+    gap: float | None
+    rmse: float | None
+    worst: float | None
+
+
+class MechanismFacts(TypedDict):
+    """``mechanism`` of a certificate."""
+
+    name: str
+    consistent: bool
+    biased: bool
+    rounded: bool
+    objective: Literal["total", "worst"]
+    certified_gap_of_the_worst: float | None
+    cost: float | None
+    lower_bound: float | None
+    bound: NotRequired[str]
+    certified_gap: float | None
+    rmse: float | None
+    compared: list[ComparedFacts]
+
+
+class BudgetFacts(TypedDict):
+    """``budget`` of a certificate."""
+
+    cap: str
+    period: str
+    course: list[list[Any]]
+    ledger: str | None
+
+
+class StreamFacts(TypedDict):
+    """``stream`` of a certificate."""
+
+    name: str
+    steps: int
+    of: int
+    extended_from: NotRequired[HorizonFacts]
+
+
+class ConfidenceFacts(TypedDict):
+    """``confidence`` of a certificate."""
+
+    level: float
+    columns: list[str]
+
+
+SumsFacts = TypedDict(
+    "SumsFacts",
+    {
+        "title": str | None,
+        "unit": str | None,
+        "values": str,
+        "from": float,
+        "most_per_person": NotRequired[float],
+        "to": float,
+        "step": float,
+        "missing": str | None,
+    },
+)
+"""``method.sums[]`` of a certificate."""
+
+
+class MethodFacts(TypedDict):
+    """``method`` of a certificate."""
+
+    counted: str
+    meaning: str
+    record: NotRequired[str]
+    attributes: dict[str, dict[str, Any]]
+    asked: list[str]
+    calibration: str
+    cap: str
+    sums: NotRequired[dict[str, SumsFacts]]
+
+
+class SelectionFacts(TypedDict):
+    """``selection`` of a certificate."""
+
+    attribute: str
+    names: int | None
+    most: int
+    share: float
+    rho: str
+    delta: float
+    threshold: float
+    deviation: float
+    selected_half_of_the_time: int
+    selected_almost_always: int
+
+
+class Claims(TypedDict):
+    """What a plan claims of its release."""
+
+    release: str
+    period: str | None
+    dataset: str
+    spec_digest: str
+    strategy_digest: str
+    privacy: PrivacyFacts
+    mechanism: MechanismFacts
+    budget: BudgetFacts | None
+    queries: int
+    cells: int
+    stream: StreamFacts | None
+    post_processing: list[str]
+    confidence: ConfidenceFacts
+    versions: dict[str, str]
+    method: MethodFacts
+    targets: NotRequired[dict[str, Any]]
+    non_negative: NotRequired[dict[str, Any]]
+    noises: NotRequired[list[dict[str, Any]]]
+    selection: NotRequired[SelectionFacts]
+
+
+class MeasurementFacts(TypedDict):
+    """``measurement`` of a certificate."""
+
+    file: str | None
+    format: int | None
+    values: int | None
+    why: str | None
+
+
+class SuppressionFacts(TypedDict):
+    """``suppression`` of a certificate."""
+
+    below: float
+    at: float
+    shown: int
+    answers: int
+    hidden_groups: NotRequired[list[str]]
+    shown_at_zero: float
+    shown_at_limit: float
+    dropped_at_double: float
+    sure_from: float
+
+
+class MeansFacts(TypedDict):
+    """``means`` of a certificate."""
+
+    file: str
+    rows: int
+    interval: str
+
+
+class VariancesFacts(TypedDict):
+    """``variances`` of a certificate."""
+
+    file: str
+    rows: int
+    interval: str
+
+
+class Certificate(Claims):
+    """The certificate of a published release."""
+
+    format: Literal[2]
+    measurement: MeasurementFacts
+    measurements: dict[str, str]
+    decimals: int
+    files: dict[str, str]
+    suppression: NotRequired[SuppressionFacts]
+    means: NotRequired[MeansFacts]
+    variances: NotRequired[VariancesFacts]

@@ -1,0 +1,785 @@
+#!/usr/bin/env python3
+"""Check a published release without the program that made it: ``python verify.py RELEASE_FOLDER [--public-key HEX] [--ledger EXPORT]``.
+
+A release is a folder with ``release.json`` (what is claimed) and ``measurement.npz`` (noisy whole numbers, with the measured rows).
+This one file, with NumPy and nothing of dpdist, recomputes the claims from the mathematics and prints a line for each: "right",
+"wrong: found X, recomputed Y", or "cannot be checked from these files: why". It exits with 0 if nothing is wrong.
+
+x are the counts of the cells, A the measured rows, z = A x + noise, W the queries, V = W'W. dpdist's docs/mathematics.md and docs/noise.md
+derive what is used here, and docs/reference/files.md describes the members of the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import itertools
+import json
+import math
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Facts = Mapping[str, Any]
+MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
+"""Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns that are compared pair by pair, attributes."""
+NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
+UNREADABLE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError)
+DAMAGED = (*UNREADABLE, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+class WrongClaim(Exception):
+    """What was found, and what was recomputed."""
+
+
+class UncheckedClaim(Exception):
+    """Why a claim cannot be checked."""
+
+
+def near(found: Any, recomputed: Any, tolerance: float = 0.0, what: str = "") -> str:
+    """Accept a value, a number up to a relative tolerance. Raises: WrongClaim, or UncheckedClaim where nothing is claimed."""
+    if found is None:
+        raise UncheckedClaim("none is claimed")
+    if found != recomputed and not (tolerance and abs(found - recomputed) <= tolerance * abs(recomputed)):
+        raise WrongClaim(f"{what}found {found}, recomputed {recomputed}")
+    return ""
+
+
+def at_least(found: Any, recomputed: Any, tolerance: float = 0.0) -> str:
+    """Accept an amount that is no smaller than what was recomputed: a larger one promises less. Raises: WrongClaim."""
+    if not (found >= recomputed or (tolerance and found >= recomputed * (1 - tolerance))):
+        raise WrongClaim(f"found {found}, recomputed {recomputed}")
+    return f"{float(recomputed):.9g} holds, too" if float(found) > float(recomputed) * (1 + 1e-4) else ""
+
+
+def few(number: float, most: int, what: str) -> None:
+    """Refuse work that is too large for this program. Raises: UncheckedClaim."""
+    if number > most:
+        raise UncheckedClaim(f"{what} has {number:,.0f} entries, and this program takes up to {most:,}")
+
+
+# ---- files: nothing is unpickled, and nothing is allocated that a file does not hold ---------------------------------------------
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object of JSON. Raises: WrongClaim."""
+    if path.stat().st_size > MOST_BYTES or not isinstance(found := json.loads(path.read_bytes()), dict):
+        raise WrongClaim(f"{path.name} is larger than {MOST_BYTES:,} bytes, or holds no object")
+    return found
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file by name, of numbers and texts only. Raises: WrongClaim."""
+    with zipfile.ZipFile(path) as file:
+        few(sum(each.file_size for each in file.infolist()), MOST_BYTES, path.name)
+    with np.load(path, allow_pickle=False) as opened:
+        out = {name: np.asarray(opened[name]) for name in opened.files}
+    for name, each in out.items():
+        finite = each.dtype.kind in "iuU" or (each.dtype.kind == "f" and bool(np.isfinite(each).all()))
+        near(finite, True, what=f"{name} holds finite numbers: ")
+    return out
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Rows along an attribute of ``size`` values: a matrix, None for every value as it is; ``filter``: coefficients and first lag."""
+
+    matrix: Array | None
+    size: int
+    rows: int
+    filter: tuple[Array, int] | None = None
+
+    @property
+    def dense(self) -> Array:
+        few(self.size**2, MOST_NUMBERS, "an identity")
+        return np.eye(self.size, dtype=np.int64) if self.matrix is None else self.matrix
+
+
+@dataclass(frozen=True)
+class Product:
+    """Rows that are products of one factor an attribute (of queries also of a single one over the cells of all of them).
+
+    Of queries ``unit`` is their weight, beside ``scales`` of single rows; of measured rows it is what one whole number stands for.
+    """
+
+    axes: tuple[int, ...]
+    factors: tuple[Factor, ...]
+    rows: int
+    scales: tuple[Array, ...]
+    unit: float
+    name: str = "measured rows"
+    multiplier: int = 1
+    shift: int = 0
+
+    @property
+    def separable(self) -> bool:
+        return len(self.factors) == len(self.axes)
+
+    def along(self, axis: int, size: int) -> Factor:
+        return (
+            self.factors[self.axes.index(axis)] if axis in self.axes else Factor(np.ones((1, size), dtype=np.int64), size, 1)
+        )
+
+    def dense(self, shape: Sequence[int]) -> Array:
+        """The rows over all cells, without their unit."""
+        few(self.rows * math.prod(shape), MOST_NUMBERS, f"{self.name!r} over all cells")
+        if self.separable:
+            return np.asarray(reduce(np.kron, [self.along(axis, size).dense for axis, size in enumerate(shape)]))
+        sizes = [size if axis in self.axes else 1 for axis, size in enumerate(shape)]
+        return np.broadcast_to(self.factors[0].dense.reshape(-1, *sizes), (self.rows, *shape)).reshape(self.rows, -1)
+
+    def gram(self, axis: int, size: int) -> Array:
+        """W'W along an attribute, of rows with their scales."""
+        rows = self.along(axis, size).dense * (self.scales[self.axes.index(axis)][:, None] if axis in self.axes else 1.0)
+        return np.asarray(rows.T @ rows)
+
+
+def toeplitz(coefficients: Array, first_lag: int, steps: int, *, around: bool) -> Array:
+    """Row t is the sum over k of c_k x_(t - first_lag - k); around a circle, or with nothing before and after the steps."""
+    few(steps**2, MOST_NUMBERS, "a filter")
+    lags = np.arange(steps)[:, None] - np.arange(steps) - first_lag
+    lags = lags % steps if around else lags
+    inside = (lags >= 0) & (lags < len(coefficients))
+    return np.where(inside, coefficients[np.clip(lags, 0, len(coefficients) - 1)], 0)
+
+
+def factor_of(arrays: Mapping[str, Array], facts: Facts, size: int) -> Factor:
+    """A factor of queries or of measured rows. Raises: WrongClaim."""
+    kind, values, lag = facts["kind"], int(facts["values"]), int(facts.get("first_lag", 0))
+    array = np.zeros(0) if facts.get("array") is None else arrays[facts["array"]]
+    if not 1 <= values <= size == values + int(facts.get("left_out", 0)):
+        raise WrongClaim(f"measurement.npz: rows over {values} values of an attribute of {size}")
+    if kind == "identity" and values == size:
+        return Factor(None, size, size)
+    rows = {"ranges": values * (values + 1) // 2, "total": 1, "matrix": len(array)}.get(kind, values)
+    few(rows * size, MOST_NUMBERS, "a factor")
+    low, high = np.triu_indices(values) if kind == "ranges" else (np.zeros(values, int), np.arange(values))
+    if kind in ("identity", "total"):
+        matrix = np.eye(values, dtype=np.int64) if kind == "identity" else np.ones((1, values), dtype=np.int64)
+    elif kind in ("prefix", "ranges"):
+        matrix = ((np.arange(values) >= low[:, None]) & (np.arange(values) <= high[:, None])).astype(np.int64)
+    elif kind in ("circle", "filter", "past"):
+        matrix = toeplitz(array, lag, values, around=kind == "circle")
+    elif kind == "matrix" and array.shape[1:] == (values,):
+        matrix = array
+    else:
+        raise WrongClaim(f"measurement.npz: rows of the kind {kind!r} and the shape {array.shape}")
+    whole = np.zeros((rows, size), dtype=np.int64 if matrix.dtype.kind == "i" else np.float64)
+    whole[:, :values] = matrix
+    return Factor(whole, size, rows, (array, lag) if kind == "filter" else None)
+
+
+def tables(codes: Sequence[Array], axes: Iterable[int]) -> Array:
+    """The cells of a table without the first value of each of its attributes, as rows over all cells."""
+    own = {axis: codes[axis] == np.arange(1, int(codes[axis].max()) + 1)[:, None] for axis in axes}
+    return reduce(np.kron, [own.get(axis, np.ones((1, code.size))) for axis, code in enumerate(codes)]).astype(np.int64)
+
+
+def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
+    """Of columns of whole numbers the longest (for power 2 its square), the least inner product, and the farthest two."""
+    columns = np.unique(matrix, axis=1)
+    few(columns.size, 2**22, "a strategy")
+    longest = max(int(length) for length in (np.abs(columns).astype(object) ** power).sum(axis=0))
+    if columns.shape[1] > MOST_PAIRS or longest >= 2**61:
+        return longest, -longest, 2**power * longest
+    if power == 1:
+        return longest, 0, max(int(np.abs(columns - each[:, None]).sum(axis=0).max()) for each in columns.T)
+    inner = columns.T @ columns
+    own = inner.diagonal()
+    return longest, int(inner.min()), max(longest, int((own[:, None] + own - 2 * inner).max()))
+
+
+def log_tail(x: float) -> float:
+    """ln P(X <= x) of a standard normal X; far out an upper bound."""
+    if x > -30:
+        return math.log1p(-math.erfc(x * math.sqrt(0.5)) / 2) if x > -1 else math.log(math.erfc(-x * math.sqrt(0.5)) / 2)
+    return -x * x / 2 - math.log(-x) - math.log(2 * math.pi) / 2
+
+
+def roots(matrix: Array) -> tuple[Array, Array]:
+    """Roots of the eigenvalues, none above the true one, and the eigenvectors."""
+    values, vectors = np.linalg.eigh(matrix)
+    rounding = np.finfo(np.float64).eps * values[-1]
+    return np.sqrt(np.where(values > values.size * rounding, values - rounding, 0.0)), vectors
+
+
+# ---- Ed25519 (RFC 8032): x and y of points of the curve, in whole numbers -----------------------------------------------------------
+
+Point = tuple[int, int]
+P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+
+
+def add(one: Point, two: Point) -> Point:
+    """The sum of two points (section 5.1.4)."""
+    product = D * one[0] * one[1] * two[0] * two[1]
+    x, y = one[0] * two[1] + one[1] * two[0], one[1] * two[1] + one[0] * two[0]
+    return x * pow(1 + product, -1, P) % P, y * pow(1 - product, -1, P) % P
+
+
+def times(number: int, point: Point) -> Point:
+    """A multiple of a point."""
+    out = (0, 1)
+    for bit in f"{number:b}":
+        out = add(add(out, out), point) if bit == "1" else add(out, out)
+    return out
+
+
+def point_of(text: bytes) -> Point:
+    """The point that 32 bytes stand for (section 5.1.3). Raises: WrongClaim."""
+    sign, y = divmod(int.from_bytes(text, "little"), 2**255)
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    x = x if (x * x - square) % P == 0 else x * pow(2, (P - 1) // 4, P) % P
+    if len(text) != 32 or y >= P or (x * x - square) % P or (x == 0 and sign):
+        raise WrongClaim("found 32 bytes that are no point of the curve")
+    return x if x & 1 == sign else P - x, y
+
+
+def is_signature(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether it is the signature of a message under a key (section 5.1.7)."""
+    base, key, commitment = map(point_of, ((4 * pow(5, -1, P) % P).to_bytes(32, "little"), public, signature[:32]))
+    challenge = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % ORDER
+    number = int.from_bytes(signature[32:], "little")
+    return len(signature) == 64 and number < ORDER and times(number, base) == add(commitment, times(challenge, key))
+
+
+@dataclass
+class Release:
+    """A published release, read part by part when a claim needs it.
+
+    Attributes:
+        given: rows by file, such as {"answers.csv": rows}, where the caller has read them.
+        public_key: hex digits of the key that has to have signed the release; signed: whether any has to.
+        export: of the ledger's rows.
+    """
+
+    folder: Path
+    given: Mapping[str, Iterable[Facts]] = field(default_factory=dict)
+    public_key: str | None = None
+    signed: bool = False
+    export: Path | None = None
+
+    @cached_property
+    def certificate(self) -> dict[str, Any]:
+        return read_json(self.folder / "release.json")
+
+    @cached_property
+    def privacy(self) -> dict[str, Any]:
+        found = dict(self.certificate["privacy"])
+        self.laplace, self.scale = found["noise"] == "Laplace", int(found["noise_scale_on_grid"])
+        self.power, self.selection = 1 if self.laplace else 2, self.certificate.get("selection")
+        self.squared, self.mechanism = int(found["sensitivity_squared_on_grid"]), self.certificate["mechanism"]
+        self.deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / self.scale)) if self.laplace else float(self.scale)
+        return found
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        if (about := self.certificate["measurement"])["file"] is None:
+            raise UncheckedClaim(f"the measurement is not published ({about['why']})")
+        return read_arrays(self.folder / "measurement.npz")
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return dict(json.loads(self.arrays["facts"].item()))
+
+    @property
+    def z(self) -> Array:
+        return np.asarray(self.arrays["values"].astype(np.float64))
+
+    @property
+    def digest(self) -> str:
+        return str(self.certificate["measurements"][self.certificate["release"]])
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        found = tuple(map(int, self.facts["shape"]))
+        few(len(found), MOST_AXES, "the shape")
+        near(
+            (len(found), min(found) > 0),
+            (len(self.facts["attributes"]), True),
+            what="number of attributes, each with a bin: ",
+        )
+        return found
+
+    def product(self, facts: Facts, **more: Any) -> Product:
+        axes, parts = tuple(map(int, facts["attributes"])), facts["factors"]
+        sizes = [self.shape[axis] for axis in axes]
+        spans = sizes if len(parts) == len(axes) else [math.prod(sizes)]
+        factors = tuple(factor_of(self.arrays, part, size) for part, size in zip(parts, spans, strict=True))
+        near(list(axes), sorted(set(axes)), what="order of attributes: ")
+        names = [part.get("scales") for part in parts]
+        given = zip(factors, names, strict=True)
+        scales = tuple(np.ones(factor.rows) if name is None else self.arrays[name] for factor, name in given)
+        return Product(axes, factors, math.prod(factor.rows for factor in factors), scales, **more)
+
+    @cached_property
+    def groups(self) -> list[Product]:
+        """The queries."""
+        if (written := self.facts["queries"])["groups"] is None:
+            raise UncheckedClaim(f"the queries are not written down ({written['why']})")
+        return [self.product(each, unit=float(each["weight"]), name=str(each["name"])) for each in written["groups"]]
+
+    @cached_property
+    def terms(self) -> list[Product]:
+        """z = round((multiplier / 2^shift) (M_1 kron M_2 ...) table) + noise, term after term; none where rows are over all cells."""
+        out = []
+        for each in self.facts["strategy"].get("terms", ()):
+            multiplier, shift = int(each["multiplier"]), int(each["shift"])
+            near(multiplier >= 1 and 0 <= shift < 128, True, what="a unit of measured values: ")
+            out.append(self.product(each, unit=2.0**shift / multiplier, multiplier=multiplier, shift=shift))
+        near(self.arrays["values"].size, sum(term.rows for term in out) if out else len(self.rows), what="measured values: ")
+        return out
+
+    @cached_property
+    def rows(self) -> Array:
+        """A over all cells, of few cells; in whole numbers where it is not made of terms."""
+        facts, cells = self.facts["strategy"], math.prod(self.shape)
+        few(self.arrays["values"].size * cells, MOST_NUMBERS, "the strategy")
+        if facts["kind"] == "products":
+            return np.concatenate([term.dense(self.shape) / term.unit for term in self.terms])
+        mixing, over = self.arrays["mixing"], self.arrays.get("rows", np.eye(cells, dtype=np.int64))
+        if facts["base"] == "subsets":
+            codes = [self.arrays[f"codes_{axis}"].reshape(size) for axis, size in enumerate(self.shape)]
+            over = np.concatenate([tables(codes, each) for each in facts["family"]])
+        if mixing.dtype.kind != "i" or over.dtype.kind != "i" or over.shape != (mixing.shape[-1], cells):
+            raise WrongClaim("measurement.npz: the strategy is not of whole numbers, or its shapes do not fit")
+        return mixing[:, None] * over if mixing.ndim == 1 else mixing @ over
+
+    # ---- answers: least squares
+
+    @cached_property
+    def answers(self) -> list[tuple[Array, Array, Array]]:
+        """Of each group the answers, their variances, and how near one draw their noise is (fourth powers over squared squares)."""
+        shares, alone = float(self.facts["queries"]["shares"]), self.mechanism["name"] == "p-identity-products"
+        apart = self.terms and all(group.separable for group in self.groups) and (alone or self.orthogonal)
+        found = self.by_terms(alone or len(self.terms) == 1) if apart else self.by_cells()
+        return [(a / shares, v * (self.deviation / shares) ** 2, np.broadcast_to(d, a.shape)) for a, v, d in found]
+
+    @property
+    def orthogonal(self) -> bool:
+        """Whether the rows of every term vanish along u on each of its attributes, so that what terms say is added."""
+        sides = [(axis, factor.dense) for term in self.terms for axis, factor in zip(term.axes, term.factors, strict=True)]
+        return len(self.terms) == 1 or all(np.abs(m @ self.share(axis)).max() <= 1e-9 * np.abs(m).max() for axis, m in sides)
+
+    def share(self, axis: int) -> Array:
+        """u with 1'u = 1, along which a record is spread where a term knows nothing of an attribute."""
+        turned = axis in self.facts["strategy"]["directions"]
+        given = self.arrays[f"direction_{axis}"] if turned else np.ones(self.shape[axis])
+        return np.asarray(given / float(given.sum()))
+
+    def by_cells(self) -> Iterator[tuple[Array, Array, Array]]:
+        """By the pseudo-inverse of A; or where every query is measured by itself, by one value each."""
+        few(math.prod(self.shape), MOST_CELLS, "the domain")
+        z, start, inverse = self.z, 0, np.linalg.pinv(self.rows.astype(np.float64), rcond=1e-12)
+        for group in self.groups:
+            asked = group.dense(self.shape)
+            weights = asked @ inverse
+            if self.mechanism["name"] in ("gaussian", "laplace"):
+                measured = self.rows[start : start + len(asked)]
+                numbers = np.einsum("ij,ij->i", measured, asked) / np.einsum("ij,ij->i", asked, asked)
+                weights, start = np.eye(len(z))[start : start + len(asked)] / numbers[:, None], start + len(asked)
+            lost = np.abs(weights @ self.rows - asked).max()
+            near(bool(lost <= 1e-6 * np.abs(asked).max()), True, what=f"whether the measurement determines {group.name!r}: ")
+            square, fourth = (np.einsum("ij,ij->i", weights**n, weights**n) for n in (1, 2))
+            yield weights @ z, square, fourth / np.maximum(square**2, 1e-300)
+
+    def by_terms(self, alone: bool) -> Iterator[tuple[Array, Array, Array]]:
+        """By what each term says, added up; ``alone``: by the first term that says everything."""
+        firsts = [0, *itertools.accumulate(term.rows for term in self.terms)]
+        for group in self.groups:
+            placed = zip(firsts, self.terms, strict=False)
+            parts = [self.said(group, term, self.z[first : first + term.rows]) for first, term in placed]
+            parts = [each for each in parts if each[3]][:1] if alone else parts
+            near(bool(parts), True, what=f"whether the measurement determines {group.name!r}: ")
+            yield sum(each[0] for each in parts), sum(each[1] for each in parts), parts[0][2] if alone else np.ones(1)
+
+    def said(self, group: Product, term: Product, z: Array) -> tuple[Any, Any, Array, bool]:
+        """What a term says of a group: answers, variances for noise of deviation 1, concentrations; and whether that is all of it."""
+        few(group.rows, MOST_NUMBERS, f"the group {group.name!r}")
+        asked: list[Any] = [z.reshape([factor.rows for factor in term.factors]), list(term.axes)]
+        squares, fourths, out, whole = list[Any](), list[Any](), {}, True
+        for axis in sorted({*term.axes, *group.axes}):
+            own, out[axis] = group.along(axis, self.shape[axis]), axis + MOST_AXES
+            if axis in term.axes:
+                weights, exact = self.side(own, axis, term.along(axis, 0))
+                if weights is None:
+                    out[axis], powers = axis, [np.ones(own.rows)] * 2
+                elif np.abs(weights @ term.along(axis, 0).dense).max() <= 1e-9 * np.abs(own.dense).max():
+                    return 0.0, 0.0, np.ones(1), False
+                else:
+                    asked, powers = [*asked, weights, [out[axis], axis]], [(weights**n).sum(axis=1) for n in (2, 4)]
+            else:
+                weights, exact = own.dense @ self.share(axis), bool((own.dense == 1).all())
+                asked, powers = [*asked, weights, [out[axis]]], [weights**2, weights**4]
+            squares, whole = [*squares, powers[0], [axis]], whole and exact
+            fourths += [powers[1] / np.maximum(powers[0] ** 2, 1e-300), [axis]]
+        answer = np.einsum(*asked, [out[axis] for axis in group.axes], optimize=True) * term.unit
+        square, draws = (np.einsum(*each, list(group.axes), optimize=True).ravel() for each in (squares, fourths))
+        return answer.ravel(), square * term.unit**2, draws, whole
+
+    def side(self, own: Factor, axis: int, rows: Factor) -> tuple[Array | None, bool]:
+        """Weights of measured rows that give queries along an attribute (None: each row is a query), and whether they do so exactly."""
+        if rows.matrix is None:
+            return own.matrix, True
+        if own.filter is not None and rows.rows > rows.size:  # a series on a larger circle is read around it
+            circle = toeplitz(rows.matrix[:, 0], 0, rows.rows, around=True).astype(np.float64)
+            wide = toeplitz(*own.filter, rows.rows, around=True)[: own.rows]
+            return wide @ np.linalg.pinv(circle), bool((circle[:, : rows.size] == rows.matrix).all())
+        inverse = np.linalg.pinv(rows.matrix.astype(np.float64))
+        if axis in self.facts["strategy"]["directions"]:
+            inverse = inverse - np.outer(self.share(axis), inverse.sum(axis=0))
+        weights = own.dense @ inverse
+        return weights, bool(np.abs(weights @ rows.matrix - own.dense).max() <= 1e-6 * np.abs(own.dense).max())
+
+    def covariance(self, functions: Array) -> tuple[Array, Array]:
+        """Estimates of linear functions of the cells, (k, cells), and their covariance matrix: what ``dpdist ask`` answers."""
+        few(math.prod(self.shape), MOST_CELLS, "the domain")
+        weights = functions @ np.linalg.pinv(self.rows.astype(np.float64), rcond=1e-12) / self.facts["queries"]["shares"]
+        return weights @ self.z, weights @ weights.T * self.deviation**2
+
+    # ---- privacy: sensitivity, epsilon
+
+    @cached_property
+    def shares(self) -> int:
+        """Into how many shares a record is divided among the bins of the columns of amounts."""
+        shares = 1
+        for amounts in (each["amounts"] for each in self.facts["attributes"] if "amounts" in each):
+            if "bound" in amounts:
+                raise UncheckedClaim("a bound on the total of a person's amounts is not known to this program")
+            steps, first = int(amounts["steps"]), Fraction(amounts["first"]) / Fraction(amounts["step"])
+            of_squares = 2 * (steps // math.gcd(steps, 4)) ** 2
+            shares *= int(first + steps) if amounts.get("alone") else of_squares if amounts.get("squares") else steps
+        return shares
+
+    def reach(self, privacy: Facts) -> int:
+        """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise."""
+        power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
+        k = int(privacy["most_records_of_one_person"]) * self.shares
+        cells, steps = int(privacy.get("most_groups_of_one_person", 1)), privacy.get("participations_of_one_person")
+        if steps is not None:
+            return self.reach_of_steps(k, int(steps), int(privacy["separation"]), replaced)
+        if not self.terms:
+            known = columns_of(self.rows, power)
+            alone = all((np.count_nonzero(self.rows, axis=axis) <= 1).all() for axis in (0, 1))
+            apart = int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            return apart if cells == 1 or alone or power == 1 or self.squared >= apart else self.reach_of_cells(k, cells, replaced)
+        alone = len(self.terms) == 1 and all(factor.matrix is None for factor in self.terms[0].factors)
+        k, total, rounded = k if alone else k * cells, 0, 0
+        for term in self.terms:
+            matrices = [factor.matrix for factor in term.factors if factor.matrix is not None]
+            known_factors = [columns_of(matrix, power) for matrix in matrices]
+            longest = term.multiplier**power * math.prod(each[0] for each in known_factors)
+            if power == 2:
+                ranges = [(low, most) for most, low, _ in known_factors] + [(0, 1)] * (len(matrices) < len(term.factors))
+                inner = min(map(math.prod, itertools.product(*ranges))) * term.multiplier**2
+                distance = max(longest, 2 * (longest - inner)) if replaced else longest
+                total, rounded = total - (-(k**2) * distance // 4**term.shift), rounded + (term.rows if term.shift else 0)
+            else:  # every value that is touched may be rounded by one unit more
+                columns = k * (2 if replaced and term.axes else 1)
+                touched = columns * math.prod(int(np.count_nonzero(matrix, axis=0).max()) for matrix in matrices)
+                total += (columns * longest >> term.shift) + (min(term.rows, touched) if term.shift else 0)
+        if rounded:
+            total = (math.isqrt(total - 1) + 1 + math.isqrt(rounded - 1) + 1) ** 2
+        return total * (cells if alone else 1)
+
+    def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
+        """Of one person in up to ``most`` cells, or of the difference of two: of cells that are alike by their number, of few by all sets."""
+        gram = self.rows.T @ self.rows
+        own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
+        cells, most = len(own), min(most, len(own))
+        if np.ptp(own) == 0 and np.ptp(others) == 0:
+            sizes = ((s, t) for s in range(1, most + 1) for t in range((min(most, cells - s) if replaced else 0) + 1))
+            return k**2 * max((s + t) * int(own[0]) + ((s - t) ** 2 - s - t) * int(others[0]) for s, t in sizes)
+        values = (-1, 0, 1) if replaced else (0, 1)
+        if len(values) ** cells > MOST_SETS:
+            raise UncheckedClaim("one person in several of many cells, for rows that are not alike")
+        every = np.array(list(itertools.product(values, repeat=cells)))
+        every = every[((every > 0).sum(axis=1) <= most) & ((every < 0).sum(axis=1) <= most)]
+        farthest = every[np.einsum("ui,ij,uj->u", every, gram.astype(np.float64), every).argmax()].astype(object)
+        return k**2 * int(farthest @ gram.astype(object) @ farthest)
+
+    def reach_of_steps(self, k: int, most: int, apart: int, replaced: int) -> int:
+        """Of one person in up to ``most`` steps that are ``apart``, for a filter of the past whose coefficients fall: the earliest steps
+        (Kalinin & Lampert 2024, Theorem 2; docs/decisions/0018-participations.md). Of other rows at most as many times the longest."""
+        if len(self.terms) != 1 or self.laplace:
+            raise UncheckedClaim("steps of a person are known to this program for one series with Gaussian noise")
+        (rows,) = [factor.matrix for factor in self.terms[0].factors if factor.matrix is not None]
+        first, most = rows[:, 0], min(most, -(-rows.shape[1] // apart))
+        past = toeplitz(first, 0, len(first), around=False)
+        falls = first[-1] >= 0 and (np.diff(first) <= 0).all() and (rows == past).all()
+        if not falls and self.squared < most**2 * k**2 * columns_of(rows, 2)[0]:
+            raise UncheckedClaim("steps of a person, for rows whose coefficients do not fall")
+        together = sum(int(value) ** 2 for value in rows[:, : most * apart : apart].sum(axis=1))
+        found = together if falls else most**2 * columns_of(rows, 2)[0]
+        return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
+
+    def least_epsilon(self, delta: float) -> float:
+        """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
+        rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
+        if self.laplace and self.selection is None:
+            near(delta, 0.0, what="delta: ")
+            return (math.isqrt(self.squared - 1) + 1) / self.scale
+        if self.laplace:
+            raise UncheckedClaim("a selection of names beside Laplace noise")
+        if self.selection is not None:
+            rho, delta = rho + Fraction(self.selection["rho"]), delta - float(self.selection["delta"]) * (1 + 1e-12)
+        near(0.0 < delta < 1.0, True, what="a delta between 0 and 1: ")
+        slack = max(math.isqrt(p * self.squared) + 1, p / 12) / (2 * self.scale**2)
+        total, low, high = float(rho), 0.0, float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta)) + 1
+        for _ in range(80):
+            middle, m = (low + high) / 2, math.sqrt(2 * total)
+            # Balle & Wang 2018, Theorem 8; and Canonne, Kamath & Steinke 2020, Proposition 7, of which every order is a proof
+            upper, lower = (log_tail(sign * m / 2 - (middle - slack) / m) for sign in (1, -1))
+            exact = math.exp(slack + upper) * -math.expm1(min(0.0, middle - slack + lower - upper))
+            orders = np.exp(np.linspace(-9, 9, 4001)) * max((middle - total) / (2 * total), 1e-3)
+            logs = orders * ((1 + orders) * total - middle) + (1 + orders) * np.log1p(-1 / (1 + orders)) - np.log(orders)
+            proven = min(exact, math.exp(min(0.0, float(logs.min())))) <= delta
+            low, high = (low, middle) if proven else (middle, high)
+        return high
+
+    # ---- the error, and how near it is to the least possible
+
+    @cached_property
+    def variance(self) -> float:
+        """The total variance of all answers, each times its weight."""
+        if self.certificate["stream"] is not None:
+            raise UncheckedClaim("it is of the whole horizon, and the files hold the steps so far")
+        weights = [reduce(np.kron, group.scales, np.array([group.unit])) for group in self.groups]
+        return sum(float(each**2 @ variances) for each, (_, variances, _) in zip(weights, self.answers, strict=True))
+
+    @cached_property
+    def unit_cost(self) -> float:
+        """The total variance where one record (a share of it, in its unit) moves A x by 1 and the noise has the scale 1."""
+        return self.variance * self.longest * (float(self.facts["queries"]["shares"]) / self.scale) ** 2
+
+    @cached_property
+    def longest(self) -> float:
+        """How far a share of a record moves A x at most, squared."""
+        one = {"neighbours": "add-remove", "most_records_of_one_person": 1}
+        return float(self.reach(one)) ** (2 // self.power) / self.shares**2
+
+    @property
+    def rounding(self) -> float:
+        """By how much of itself a cost may differ from that of the rows before they were made whole numbers, the least of them 2^8."""
+        return 1e-5 + 2**16 * math.prod(self.shape) / self.longest
+
+    @cached_property
+    def bound(self) -> float:
+        """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v) of the published weights v, whatever they are; twice that under Laplace noise."""
+        if (given := self.facts["bound"]) is None:
+            raise UncheckedClaim("no weights are published that prove it")
+        along = {axis: self.arrays[f"bound_{axis}"].astype(np.float64) for axis in given["attributes"]}
+        parts = [along.get(axis, np.ones(size)) for axis, size in enumerate(self.shape)]
+        if given["weights"] != "cells" and math.prod(self.shape) > MOST_CELLS:
+            return self.product_bound(parts) * 2 ** (2 - self.power)
+        few(math.prod(self.shape), MOST_CELLS, "the domain")
+        weights = self.arrays["bound_0"].astype(np.float64) if given["weights"] == "cells" else reduce(np.kron, parts)
+        gram, root = np.zeros((weights.size,) * 2), np.sqrt(weights / weights.sum())
+        near(weights.shape == (math.prod(self.shape),) and bool((weights >= 0).all()), True, what="weights of all cells: ")
+        for group in self.groups:
+            if group.separable:
+                gram += group.unit**2 * reduce(np.kron, [group.gram(axis, size) for axis, size in enumerate(self.shape)])
+            else:
+                rows = group.dense(self.shape) * reduce(np.kron, group.scales, np.array([group.unit]))[:, None]
+                gram += rows.T @ rows
+        return float(roots(root[:, None] * gram * root)[0].sum()) ** 2 * 2 ** (2 - self.power)
+
+    def product_bound(self, parts: Sequence[Array]) -> float:
+        """(sum_S (sum_b w_b^2 prod_{i in S} a_bi^2 prod_{i in b, not S} c_bi^2)^1/2)^2 for weights that are products of q_i^2, where
+        S_bi = (D_i^1/2 V_bi D_i^1/2)^1/2, c = q'S q and a = tr S - c: docs/mathematics.md, section 6, proves that it is a bound."""
+        sums: dict[tuple[int, ...], float] = {}
+        for group in self.groups:
+            near(group.separable, True, what="queries that are products: ")
+            both = {}
+            for axis in group.axes:
+                few(self.shape[axis], MOST_CELLS, "an attribute")
+                q = np.sqrt(parts[axis] / parts[axis].sum())
+                root, vectors = roots(q[:, None] * group.gram(axis, q.size) * q)
+                both[axis] = float(root @ (vectors.T @ q) ** 2), float(root.sum())
+            for subset in itertools.chain.from_iterable(itertools.combinations(both, size) for size in range(len(both) + 1)):
+                product = group.unit * math.prod(whole - c if axis in subset else c for axis, (c, whole) in both.items())
+                sums[subset] = sums.get(subset, 0.0) + product**2
+        return sum(map(math.sqrt, sums.values())) ** 2
+
+    # ---- what is published
+
+    def check_column(self, column: str, place: int) -> str:
+        """Compare every number of a column of the answers with what is recomputed from z."""
+        done = self.certificate["post_processing"]
+        changed = [text for text in done if "whole numbers" not in text and "left out" not in text]
+        if changed:
+            raise UncheckedClaim(f"answers were changed after they were read from the measurement ({changed[0][:50]}...)")
+        values, variances, draws = (np.concatenate(each) for each in zip(*self.answers, strict=True))
+        digits, errors = int(self.certificate["decimals"]), np.sqrt(variances)
+        whole = any("whole numbers" in text for text in done)
+        widest = errors * (LAPLACE_95 if self.laplace else NORMAL_95)  # an interval may be as wide as that of one draw
+        half = errors * NORMAL_95 + (widest - errors * NORMAL_95) * draws * (1.44 - 0.44 * draws) + whole / 2
+        values, widest = np.rint(values) if whole else values, widest + whole / 2
+        ends = (values - widest, values - half), (values + half, values + widest)
+        right = [(values, values), (errors, errors), *ends][place]
+        allowed = (0.51, 0.0051, 0.52, 0.52)[place] * 10.0**-digits + 1e-6 * errors + 1e-9 * np.abs(values).max()
+        names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
+        if (rule := self.certificate.get("suppression")) is not None:
+            shown = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)
+            names, right, allowed = names[shown], [each[shown] for each in right], allowed[shown]
+        number, path = 0, self.folder / "answers.csv"
+        if "answers.csv" not in self.given and not path.is_file():
+            raise UncheckedClaim("there is no answers.csv, and other formats need more than NumPy")
+        table = self.given.get("answers.csv") or csv.DictReader(path.open(encoding="utf-8", newline=""))
+        for number, row in enumerate(table, start=1):
+            near(number <= len(names), True, what=f"row {number} is asked for: ")
+            near(row["group"].lstrip("'"), names[number - 1].lstrip("'"), what=f"row {number}: ")
+            found, (low, high) = float(row[column] or "nan"), (each[number - 1] for each in right)
+            if not low - allowed[number - 1] <= found <= high + allowed[number - 1]:
+                raise WrongClaim(f"row {number}: found {found}, recomputed {low:.9g}")
+        return near(number, len(names), what="rows: ") or f"{number:,} rows"
+
+    def check_files(self) -> str:
+        """Compare the digests of all files."""
+        named = self.certificate["files"]
+        for name, digest in named.items():
+            inside = (self.folder / name).resolve().is_relative_to(self.folder.resolve())
+            near(inside, True, what=f"{name} lies in the folder: ")
+            with (self.folder / name).open("rb") as file:
+                near(digest, hashlib.file_digest(file, "sha256").hexdigest(), what=f"{name}: ")
+        here = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()}
+        strange = sorted(here - {"release.json", "release.json.sig", "verify.py", *named})
+        near(strange, [], what="files that are not named: ")
+        return f"{len(named)} files"
+
+    def check_signature(self) -> str:
+        """Check whose release it is."""
+        if not (self.folder / "release.json.sig").is_file():
+            near(self.signed or self.public_key is not None, False, what="a signature is asked for, and there is none: ")
+            raise UncheckedClaim("the release is not signed")
+        found, text = read_json(self.folder / "release.json.sig"), (self.folder / "release.json").read_bytes()
+        near((found["algorithm"], found["sha256"]), ("Ed25519", hashlib.sha256(text).hexdigest()))
+        right = is_signature(bytes.fromhex(found["public_key"]), text, bytes.fromhex(found["signature"]))
+        near(right, True, what="whether release.json is signed under its public key: ")
+        near(found["public_key"].lower(), (self.public_key or found["public_key"]).lower(), what="public key: ")
+        return "by the given key" if self.public_key else f"by {found['public_key']}, whose it is the files cannot say"
+
+    def check_ledger(self) -> str:
+        """Check that the ledger charged this release, and that its rows are chained by their digests."""
+        if self.export is None:
+            raise UncheckedClaim("no export of the ledger's rows was given")
+        text, last, found = self.export.read_text(encoding="utf-8"), "", dict[tuple[str, str], Any]()
+        rows = json.loads(text)["entries"] if text.startswith("{\n") else [json.loads(line) for line in text.splitlines()]
+        for place, row in enumerate(rows, start=1):
+            content = {**row, "facts": json.dumps(row["facts"], sort_keys=True)}
+            content.pop("digest")
+            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            near((row["sequence"], row["previous"], row["digest"]), (place, last, digest), what=f"row {place}: ")
+            last, found[row["release"], row["event"]] = digest, row["facts"]
+        charged, kept = (found.get((self.certificate["release"], event), {}) for event in ("reserved", "committed"))
+        near(bool(charged and kept), True, what=f"a committed charge of {self.certificate['release']!r}: ")
+        loss = {name: Fraction(value) for name, value in charged["loss"].items()}
+        stated = self.digest, Fraction(self.privacy["rho"]), self.privacy["neighbours"]
+        near(stated, (kept["measurement_digest"], loss["rho"] + loss["pure"] ** 2 / 2, charged["protection"]["neighbours"]))
+        return f"{len(rows)} rows, the newest with the digest {last}"
+
+    def check_sizes(self) -> str:
+        """Compare the numbers of cells, queries and values, and of which release the measurement is."""
+        told = self.certificate["cells"], self.certificate["queries"], self.certificate["measurement"]["values"]
+        near(
+            told,
+            (math.prod(self.shape), sum(group.rows for group in self.groups), self.z.size),
+            what="cells, queries, values: ",
+        )
+        return near((self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest))
+
+    def check_noise(self) -> str:
+        """Compare the noise of the measurement with that of the certificate."""
+        noise = self.facts["noise"]
+        near((self.privacy["noise"].lower(), self.scale), (noise["kind"], noise["scale"]), what="kind and scale: ")
+        return near(float(noise["deviation"]), self.deviation, 1e-12)
+
+    def check_rho(self) -> str:
+        """Compare rho with that of the noise and of a selection of names."""
+        near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
+        moved = (math.isqrt(self.squared - 1) + 1) ** 2 if self.laplace else self.squared
+        selected = Fraction(0 if self.selection is None else self.selection["rho"])
+        return at_least(Fraction(self.privacy["rho"]), Fraction(moved, 2 * self.scale**2) + selected)
+
+    def check_epsilon(self) -> str:
+        """Compare (epsilon, delta) with what the noise is proven to give."""
+        told = at_least(self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9)
+        if self.certificate["measurement"]["values"] is None and not self.laplace:
+            raise UncheckedClaim("its last digits depend on how many values were measured, which is not said")
+        return told
+
+    def check_largest(self) -> str:
+        """Compare the largest standard error."""
+        told = next(row["worst"] for row in self.mechanism["compared"] if row["mechanism"] == self.mechanism["name"])
+        return near(told, self.variance and max(float(each.max()) for _, each, _ in self.answers) ** 0.5, 1e-5)
+
+    def check_gap(self) -> str:
+        """Compare how far the cost is from the least possible one, at most."""
+        found = self.mechanism["certified_gap"]
+        return near(found, found) or at_least(1 + found, self.unit_cost / self.bound, 2 * self.rounding)
+
+
+CLAIMS: dict[str, Callable[[Release], str]] = {
+    "files": Release.check_files,
+    "sizes": Release.check_sizes,
+    "unit of protection": lambda r: near("replaced" in r.privacy["one_change"], r.privacy["neighbours"] == "replace-one"),
+    "sensitivity": lambda r: at_least(r.squared, r.reach(r.privacy) ** (2 // r.power)),
+    "noise": Release.check_noise,
+    "rho": Release.check_rho,
+    "epsilon": Release.check_epsilon,
+    "answers": lambda r: r.check_column("answer", 0),
+    "standard errors": lambda r: r.check_column("standard_error", 1),
+    "lower ends of intervals": lambda r: r.check_column("low_95", 2),
+    "upper ends of intervals": lambda r: r.check_column("high_95", 3),
+    "mean error": lambda r: near(r.mechanism["rmse"], (r.variance / sum(group.rows for group in r.groups)) ** 0.5, 1e-5),
+    "largest error": Release.check_largest,
+    "cost": lambda r: near(r.mechanism["cost"], r.unit_cost, r.rounding),
+    "lower bound": lambda r: near(r.mechanism["lower_bound"], min(r.mechanism["lower_bound"] or 0.0, r.bound), 3e-6),
+    "gap to the optimum": Release.check_gap,
+    "signature": Release.check_signature,
+    "ledger": Release.check_ledger,
+}
+
+
+def verify(folder: Path | str, tables: Mapping[str, Iterable[Facts]] | None = None, **more: Any) -> dict[str, str]:
+    """A line for each claim of a release: "right", "wrong: ..." or "cannot be checked from these files: ..."; arguments: ``Release``."""
+    release, out = Release(Path(folder), tables or {}, **more), dict[str, str]()
+    for name, check in CLAIMS.items():
+        try:
+            with np.errstate(all="ignore"):
+                told = check(release) if release.privacy else ""
+            out[name] = f"right ({told})" if told else "right"
+        except UncheckedClaim as why:
+            out[name] = f"cannot be checked from these files: {why}"
+        except WrongClaim as wrong:
+            out[name] = f"wrong: {wrong}"
+        except DAMAGED as error:
+            out[name] = f"wrong: found files that cannot be read ({type(error).__name__}: {str(error)[:120]!r})"
+    return out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each claim; 1 if one is wrong."""
+    parser = argparse.ArgumentParser(description="Check every claim of a published release from its files alone.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--public-key", help="hex digits of the key that has to have signed the release")
+    parser.add_argument("--signed", action="store_true", help="fail if the release is not signed")
+    parser.add_argument("--ledger", dest="export", type=Path, help="an export of the ledger's rows (dpdist ledger export)")
+    found = verify(**vars(parser.parse_args(arguments)))
+    sys.stdout.writelines(f"{name}: {line}\n" for name, line in found.items())
+    return int(any(line.startswith("wrong") for line in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

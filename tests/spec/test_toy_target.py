@@ -1,0 +1,96 @@
+"""A warehouse is one file and one line of the registry: here a toy, to which a whole release is delivered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import Field
+
+from docs.generate import spec_page
+from dpdist.errors import InvalidSpec, StoreError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
+from dpdist.page import report
+from dpdist.privacy.ledger import opened
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan, stage_memory
+from dpdist.spec import explained, json_schema, load
+from dpdist.spec.targets import TARGETS
+from dpdist.spec.targets.base import Rows, TargetKind
+from dpdist.spec.values import PathText
+from tests import small
+
+
+class ToLines(TargetKind):
+    """A file of JSON lines."""
+
+    lines: PathText = Field(description="a file of JSON lines, in a folder that is there", examples=["answers.jsonl"])
+
+    def check(self) -> None:
+        if not Path(self.lines).parent.is_dir():
+            raise StoreError(f"there is no folder for {self.lines}; make it")
+
+    def write(self, rows: Rows) -> bool:
+        file = Path(self.lines)
+        written = file.read_text().splitlines() if file.exists() else []
+        others = [line for line in written if json.loads(line)["release"] != rows.release]
+        mine = [json.dumps(row, default=str) for row in rows.reader().read_all().to_pylist()]
+        file.write_text("".join(f"{line}\n" for line in [*others, *mine]))
+        return sorted(written) != sorted([*others, *mine])
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(TARGETS.kinds, ToLines.key(), ToLines)  # the one line
+    explained._schema.cache_clear()
+    yield
+    explained._schema.cache_clear()
+
+
+def to(folder: Path) -> dict[str, Any]:
+    return {"output": {"to": [{"lines": str(folder / "answers.jsonl")}]}}
+
+
+def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lines: None) -> None:
+    path = small.write(tmp_path / "data", **to(tmp_path))
+    planned = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    assert "deliver" in {stage.stage for stage in stage_memory(planned, engine.inline())}
+    steps: list[str] = []
+
+    def step(name: str, work: Any) -> Any:
+        steps.append(name)
+        return work()
+
+    done, _ = (small.run(path, home, step=step) for _ in range(2))
+    assert steps[-1] == "deliver"
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    table, certificate = report.load(Path(done.folder))
+    assert [row["answer"] for row in rows] == table["answer"].to_pylist()
+    assert {row["release"] for row in rows} == {certificate["release"]}
+
+
+def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, lines: None) -> None:
+    with pytest.raises(StoreError, match="there is no folder for"):
+        small.run(small.write(tmp_path / "data", **to(tmp_path / "nowhere")), home)
+    with opened(home) as ledger:
+        assert ledger.budgets() == []
+
+
+def test_it_is_documented_and_in_the_schema(lines: None) -> None:
+    assert "### `output.to[].lines`" in spec_page()
+    jsonschema.validate(small.spec(**to(Path())), json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(small.spec(output={"to": [{"lines": "a", "delta": "b"}]}), json_schema())
+    with pytest.raises(InvalidSpec, match="give exactly one of 'iceberg', 'delta', 'postgres' and 'lines'"):
+        load(small.spec(output={"to": [{"lines": "a", "delta": "b"}]}))
+
+
+def test_without_its_line_nobody_knows_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"unknown key 'output\.to\.0\.lines'; allowed here are delta, iceberg, postgres"):
+        load(small.spec(**to(tmp_path)))
+    assert "lines" not in json_schema()["$defs"]["TargetSpec"]["properties"]
