@@ -11,6 +11,11 @@ PROCESSES ?= auto
 SAMPLE ?= 100
 SEED ?= 16
 CPU ?= 40
+# make dist: what a version is shipped as, into DIST, signed with KEY (ECDSA P-256, PEM), with the image if IMAGE names its builder (podman,
+# docker); make dist-check: whether it is that, with PUBLIC_KEY; make locked: the packages of the image anew.
+DIST ?= dist
+TOOLS ?= build/dist-tools
+EXTRAS = flows postgres observability iceberg adbc delta sql
 DEMO ?= examples/census/release.yaml
 DEMO_HOME ?= build/demo
 
@@ -24,7 +29,7 @@ INSTALL = install() { \
 	&& $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python --constraint constraints.txt "$$@" \
 	|| $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$$@"; }; install
 
-.PHONY: demo installed test slow containers mutants check clean
+.PHONY: demo installed test slow containers mutants check locked dist dist-check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -49,6 +54,22 @@ check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+locked:
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make locked" --constraint constraints.txt $(addprefix --extra ,$(EXTRAS)) pyproject.toml -o deploy/requirements.txt
+
+dist: $(TOOLS)/.installed
+	$(TOOLS)/bin/python deploy/dist.py build $(DIST) $(if $(KEY),--key $(KEY)) $(if $(IMAGE),--image $(IMAGE))
+
+dist-check:
+	$(PYTHON) deploy/dist.py check $(DIST) $(if $(PUBLIC_KEY),--public-key $(PUBLIC_KEY))
+
+$(TOOLS)/.installed:
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  "build>=1.2,<2" "cyclonedx-bom>=7,<8" "helm-python-sdk>=0.2.2,<0.3" "setuptools>=77"
+	touch $@
 
 clean:
 	rm -rf build releases .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -124,7 +124,7 @@ def main() -> None:
         sys.exit(app(prog_name="dpdist", standalone_mode=False) or 0)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)
-    except Exception as error:  # told in one line: a traceback may quote what it was working on
+    except Exception as error:  # reported in one line: a traceback may quote what it was working on
         if hasattr(error, "format_message"):
             _end_with_usage(error)
         if os.environ.get("DPDIST_DEBUG"):

@@ -33,7 +33,7 @@ KNOWN = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, L
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a release: a stage began or ended, or a line was told of it."""
+    """What happened to a release: a stage began or ended, or a line was reported of it."""
 
     stage: str
     mark: str

@@ -1,4 +1,4 @@
-"""One release in a process of its own, which the measuring service starts: what may be told of it, a JSON document a line, on its output.
+"""One release in a process of its own, which the measuring service starts: what may be reported of it, a JSON document a line.
 
 What stops it stops neither the service nor the releases beside it. Only public facts leave it: no line of a private stage, no error's
 text but dpdist's own.
@@ -32,9 +32,9 @@ TRIES = 3
 """How often a stage is begun where the cluster goes away."""
 AGAIN_SECONDS = 5
 LINE = 400
-"""Longest line that is told of a stage."""
+"""Longest line that is reported of a stage."""
 LONGEST = 4000
-"""Longest line that is told of a refusal."""
+"""Longest line that is reported of a refusal."""
 
 
 def command(given: Given, digest: str, period: datetime.date | None) -> list[str]:
@@ -99,9 +99,10 @@ def measured(
         return result
 
     with watching(job, state_folder(), progress) as watch:
-        with running(ahead.engine_for(job, None), progress) as context:
-            if context.engine.elsewhere:
-                unpickling.restrict(refuse)
+        address = ahead.engine_for(job, None)
+        if engine.is_cluster(address):  # before its scheduler says the first word
+            unpickling.restrict(refuse)
+        with running(address, progress) as context:
             done = story.release(context, job, step=watch.stepping(step, context.engine))
         watch.published(done)
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}

@@ -69,7 +69,7 @@ def _cluster_went_away(task: Any, run: Any, state: Any) -> bool:
         state.result()
     except EngineError:
         return True
-    except Exception:  # noqa: BLE001 - whatever else a stage raised is told by the stage itself
+    except Exception:  # noqa: BLE001 - whatever else a stage raised is reported by the stage itself
         return False
     return False
 
@@ -261,7 +261,7 @@ def published(
 
 
 def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> str:
-    """Where the release is that a measuring service publishes, its public stages told as tasks; call it inside a flow.
+    """Where the release is that a measuring service publishes, its public stages shown as tasks; call it inside a flow.
 
     Raises: what refuses the release, as where this process measures itself.
     """
@@ -288,7 +288,7 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
 
 
 def running(engine_address: str | None, home: str | None, progress: Progress = silent) -> AbstractContextManager[Context]:
-    """Where a flow runs its stages, with progress told to the listener and the server."""
+    """Where a flow runs its stages, with progress reported to the listener and the server."""
     return context.running(engine_address, _told_to(progress), home=Path(home) if home else None)
 
 
@@ -305,7 +305,7 @@ def _alone(dataset: str) -> Iterator[None]:
 def watched(
     progress: Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
 ) -> Release:
-    """Run the flow in this process, with progress told to a listener (a flow's parameters must be plain data).
+    """Run the flow in this process, with progress reported to a listener (a flow's parameters must be plain data).
 
     A flow server that goes away neither hides a published release nor the reason why one was refused.
     """

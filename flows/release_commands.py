@@ -50,6 +50,7 @@ def plan(
     from dpdist.release.extent import effort_of
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
+    from dpdist.release.setting import setting_of
     from dpdist.spec import load
 
     job = load(spec, period=period)
@@ -75,7 +76,7 @@ def plan(
         return
     terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
-        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits))
+        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
     terminal.print_noises(certificate)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
@@ -129,7 +130,7 @@ def run(
         f"{tally.beyond_bound:,} beyond the bound of one person",
         style="dim",
     )
-    if tally.dropped == tally.read > 0:  # told here alone: to refuse the release would tell its readers of the records
+    if tally.dropped == tally.read > 0:  # reported here alone: to refuse the release would tell its readers of the records
         err.print(
             "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
             "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
@@ -166,7 +167,7 @@ def _settled_or_run(
             return done
         if "PREFECT_API_URL" not in os.environ:  # a server keeps the whole course of a run, also of a refused one
             check_refusals(here, job)
-        where = engine_for(job, engine_address)  # looks for the records: what is not there is told at once
+        where = engine_for(job, engine_address)  # looks for the records: what is not there is reported at once
     tell("start", "starting the embedded flow server")
     children.end_with_this_process()
     with without_collecting():

@@ -107,7 +107,7 @@ class Course:
                     await self._news.wait()
 
     def facts(self, after: int, most: int) -> dict[str, Any]:
-        """What a client hears; the end is told with the last event."""
+        """What a client hears; the end comes with the last event."""
         events = self.events[after : after + most]
         facts = {"run": self.name, "release": self.release, "dataset": self.dataset, "state": self.state, "events": events}
         all_told = after + len(events) >= len(self.events)
@@ -255,7 +255,7 @@ class Service:
 
 
 async def _run(program: list[str], course: Course) -> dict[str, Any]:
-    """How the process of a release ended, its events told as they come."""
+    """How the process of a release ended, its events reported as they come."""
     end: dict[str, Any] | None = None
     process = await asyncio.create_subprocess_exec(
         *program, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE

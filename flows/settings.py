@@ -39,7 +39,9 @@ def configure(home: Path, *, debug: bool = False) -> None:
     os.environ.update(SILENT)
     os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))
     if not debug:
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are told once, in one line, by the command line
+        os.environ.setdefault(
+            "PREFECT_LOGGING_LEVEL", "CRITICAL"
+        )  # errors are reported once, in one line, by the command line
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
     if "PREFECT_API_URL" not in os.environ:
         for name, value in ALONE.items():

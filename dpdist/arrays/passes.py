@@ -98,7 +98,7 @@ class Exchange:
         return 0 if self.slabs_together == 1 else len(self.groups) * len(_even(self.tasks, self.tasks_together))
 
     def merged(self, folder: str) -> list[tuple[str, int, int, int]]:
-        """What each of them is told: the object to write, the number of its group of slabs, its first task and one past the last."""
+        """What each of them is given: the object to write, the number of its group of slabs, its first task and one past the last."""
         tasks = _even(self.tasks, self.tasks_together)
         return [(f"{folder}/{i}/{j}", i, *some) for i in range(len(self.groups)) for j, some in enumerate(tasks)]
 

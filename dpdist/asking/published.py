@@ -287,7 +287,7 @@ class Published:
                 "them; ask for the groups that its queries have"
             )
         return InvalidInput(
-            f"this release did not measure the table of {names}, so its counts cannot be told; it measured {self._measured}"
+            f"this release did not measure the table of {names}, so its counts are not known; it measured {self._measured}"
         )
 
     @cached_property

@@ -154,7 +154,7 @@ def _statistic_of(domain: Domain, statistic: str, text: str, among: Linear) -> S
     bare = next((each.name for each in attributes if each.amounts is not None and not each.amounts.squares), None)
     if bare is not None:
         raise InvalidInput(
-            f"this release did not measure squares of {bare!r}, so its {statistic} cannot be told; a release whose spec asks for "
+            f"this release did not measure squares of {bare!r}, so its {statistic} is not known; a release whose spec asks for "
             f"'variance: {bare}' can tell it"
         )
     return StatisticOf(statistic, of, by, among)

@@ -61,8 +61,8 @@ class Amounts:
         low: steps from the lower end to the smallest amount.
         high: steps from the lower end to the largest amount; None: to the upper end.
         bound: on the total of each person.
-        squares: whether sums of squares can be told, too.
-        alone: whether sums are told alone, and no numbers of records.
+        squares: whether sums of squares are measured, too.
+        alone: whether sums alone are measured, and no numbers of records.
 
     >>> Amounts(Fraction(0), Fraction("0.01"), 500).steps_of(np.array([0.29, -1.0, 7.0, float("nan")])).tolist()
     [29, 0, 500, -1]
@@ -102,7 +102,7 @@ class Amounts:
                 "times the largest amount; raise 'most_records' (below 1,048,576), or leave 'most_per_person' out"
             )
         if self.bound is not None and (self.squares or self.alone):
-            told = "squares cannot be told" if self.squares else "series of sums cannot be told"
+            told = "squares are not known" if self.squares else "series of sums are not known"
             raise InvalidInput(
                 f"where the total of a person is bounded, {told}: leave 'most_per_person' out, or ask for them in a release of its own"
             )
@@ -132,7 +132,7 @@ class Amounts:
 
     @property
     def scale(self) -> float:
-        """How many shares are one in an answer: a record's, or where sums are told alone those of an amount of one."""
+        """How many shares are one in an answer: a record's, or where sums alone are measured those of an amount of one."""
         return float(1 / self.step) if self.alone else self.shares_per_record
 
     @property

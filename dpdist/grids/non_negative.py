@@ -26,7 +26,7 @@ RULE = 2
 DRAWS, FEWEST_DRAWS, SIMULATED_WORK = 100, 20, 2e11
 """How many releases are simulated: fewer where each fit takes long, by the cube of the cells."""
 MOST_GROUPS = 20
-"""Groups of queries whose error is told, those that gain least."""
+"""Groups of queries whose error is reported, those that gain least."""
 PIVOTS = 200
 """Exchanges of whole sets of cells; 8 to 15 are usual. A problem that takes more goes to an active-set solver."""
 PATIENCE = 3

@@ -1,4 +1,4 @@
-"""The program of a worker process of ``local_cluster``: it knows this module and what it is told on its standard input.
+"""The program of a worker process of ``local_cluster``: it knows this module and what it reads on its standard input.
 
 Certificates come that way and are nowhere else. The worker ends when its standard input does: when the process that started it is gone.
 """
@@ -32,7 +32,7 @@ class SilentWorker(Worker):
 
 
 def told(options: dict[str, Any]) -> bytes:
-    """What a worker process is told: where modules are, Dask's settings in this process, and the options of its worker."""
+    """What a worker process reads: where modules are, Dask's settings in this process, and the options of its worker."""
     return pickle.dumps([os.path.abspath(each) for each in sys.path]) + pickle.dumps((dask.config.config, options))
 
 

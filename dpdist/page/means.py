@@ -60,7 +60,7 @@ TABLES: dict[str, Callable[[Sequence[Row], Domain], pa.Table]] = {MEANS: partial
 
 
 def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
-    """Group, query and one column an attribute of what is told of the queries of some blocks, one after the other."""
+    """Group, query and one column an attribute of what describes the queries of some blocks, one after the other."""
     titled = [(f"{each.made.statistic} of {each.amounts}", each.block, each.place) for each in rows]
     names, groups, queries = domain.columns, [], []
     texts: dict[str, list[str]] = {name: [] for name in names}

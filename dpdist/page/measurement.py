@@ -31,7 +31,7 @@ from dpdist.strategies.dual_weights import DualWeights
 from dpdist.workloads import Workload
 
 FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
-"""Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are told, or
+"""Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
 sums alone). A reader refuses another one."""
 FILE = "measurement.npz"
 MOST_BYTES = 2**26

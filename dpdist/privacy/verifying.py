@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -44,6 +45,7 @@ from dpdist.privacy.rules.state import (
     StreamSoFar,
 )
 
+_K = TypeVar("_K")
 _COLUMNS = tuple(column.name for column in db.entries.columns)
 _AT_ONCE = 1000
 """Rows that are held at once."""
@@ -257,26 +259,29 @@ def _compare_releases(connection: Connection, known: Known) -> None:
 
 def _compare_accounts(connection: Connection, known: Known) -> None:
     found = {(row.dataset, row.period): tables.account_in(row) for row in connection.execute(sa.select(db.accounts))}
-    for dataset, period in found.keys() | known.accounts.keys():
-        if found.get((dataset, period)) != known.accounts.get((dataset, period)):
-            raise _differs("dpdist_accounts", f"the sums of {dataset!r}, {period}")
+    _compare("dpdist_accounts", found, known.accounts, lambda key: f"the sums of {key[0]!r}, {key[1]}")
 
 
 def _compare_caps(connection: Connection, known: Known) -> None:
     rows = list(connection.execute(sa.select(db.caps).order_by(db.caps.c.sequence)))
-    newest, counted = {row.dataset: row.facts for row in rows}, [row.dataset for row in rows]
-    for dataset in newest.keys() | known.datasets.keys():
-        promised = known.datasets.get(dataset)
-        if promised is None or newest.get(dataset) != tables.caps_text(promised) or counted.count(dataset) != promised.caps:
-            raise _differs("dpdist_caps", f"the cap of {dataset!r}")
+    numbers = Counter(row.dataset for row in rows)
+    found = {row.dataset: (row.facts, numbers[row.dataset]) for row in rows}
+    promised = {dataset: (tables.caps_text(each), each.caps) for dataset, each in known.datasets.items()}
+    _compare("dpdist_caps", found, promised, lambda dataset: f"the cap of {dataset!r}")
 
 
 def _compare_records(known: Known) -> None:
-    for release in known.records.keys() | known.releases.keys():
-        receipt, (_, seen) = known.releases.get(release), known.records.get(release, (None, []))
-        charged = receipt is not None and receipt.state != "aborted"
-        if digest_of_seen(seen) != (receipt.records.digest if receipt is not None and charged else digest_of_seen(())):
-            raise _differs("dpdist_records", f"the records of {release!r}")
+    found = {release: digest_of_seen(seen) for release, (_, seen) in known.records.items()}
+    charged = {release: each.records.digest for release, each in known.releases.items() if each.state != "aborted"}
+    some = {release: digest for release, digest in charged.items() if digest != digest_of_seen(())}
+    _compare("dpdist_records", found, some, lambda release: f"the records of {release!r}")
+
+
+def _compare(table: str, found: Mapping[_K, object], known: Mapping[_K, object], what: Callable[[_K], str]) -> None:
+    """Accept a table that holds what the rows lead to. Raises: LedgerError with what differs."""
+    for key in found.keys() | known.keys():
+        if found.get(key) != known.get(key):
+            raise _differs(table, what(key))
 
 
 def _differs(table: str, what: str) -> LedgerError:

@@ -138,4 +138,4 @@ class Statistic(ABC):
             width: standard errors that an interval reaches to both sides.
             ranges: of each column.
         """
-        raise NotImplementedError(f"{self.name} is told by the answers themselves")
+        raise NotImplementedError(f"{self.name} is given by the answers themselves")

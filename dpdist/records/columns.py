@@ -87,7 +87,7 @@ def columns_of(
 
     Args:
         header: the columns of CSV files, whose first row is then a record.
-        names_in_first_row: somebody says that the first row of CSV files is none. Without either nothing of it is told.
+        names_in_first_row: somebody says that the first row of CSV files is none. Without either nothing of it is shown.
         grammar: how CSV files are written.
     Raises: InvalidSpec, NoRecords.
     """

@@ -74,7 +74,7 @@ def declared(table: pa.Table, types: Mapping[str, ColumnType], called: Called) -
 
 @contextmanager
 def explained(called: Called, what: str) -> Iterator[None]:
-    """What cannot be converted in the block is told of a column of a file."""
+    """What cannot be converted in the block is reported of a column of a file."""
     try:
         with reading(called):
             yield

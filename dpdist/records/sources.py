@@ -214,7 +214,7 @@ def partitions_of(source: Source) -> list[Partition]:
 
 
 def without_files(source: Source) -> Source:
-    """How records are read, for tasks that are told which files are theirs."""
+    """How records are read, for tasks that are given their files."""
     return replace(source, files=(), tags=(), named=())
 
 

@@ -45,7 +45,7 @@ def _is_finished(context: Context, job: Job) -> bool:
 def engine_for(job: Job, address: str | None) -> str | None:
     """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine.
 
-    Raises: InvalidSpec when the records are not there, or few of them have other columns; of many that is told when they are counted.
+    Raises: InvalidSpec when the records are not there, or few of them have other columns; of many that is reported when they are counted.
     """
     source = job.source
     if source.table is not None:

@@ -14,7 +14,6 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
-from dpdist.privacy.protection import Protection
 from dpdist.process.private import private_files
 from dpdist.records import counting, digests, extracts, rows
 from dpdist.records.hashing import Tags
@@ -25,7 +24,6 @@ from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.spec.job import CountedCells
 from dpdist.spec.origin import Origin
-from dpdist.stability import Distance
 
 
 def files_of(context: Context, source: Origin) -> Source:
@@ -118,11 +116,3 @@ def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArra
 def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
     del start, count
     return np.asarray(np.abs(values - centre))
-
-
-def distance_of(measured: CountedCells, protection: Protection) -> Distance:
-    """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
-
-    Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
-    """
-    return measured.quantity.stability(protection.distance)

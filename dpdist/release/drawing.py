@@ -71,7 +71,7 @@ class Claim:
                 counted = keys.histogram_commitment(root, salt=salt, release=self.release, histogram_digest=digest)
                 if counted != receipt.histogram_commitment:
                     raise LedgerError(
-                        f"release {self.release!r} was charged under another root key or for other counts than this worker was told: give "
+                        f"release {self.release!r} was charged under another root key or for other counts than this worker was given: give "
                         "the workers with the resource 'noise' the root key and the ledger of the flow"
                     )
                 return keys.release_key(
@@ -183,7 +183,7 @@ def drawn_by_workers(context: Context, claim: Claim, name: str, noisy: Vector, f
 
 
 def _drawn(context: Context, shards: Shards) -> Iterator[WrittenShard]:
-    """The shards that workers drew, each with some of its tiles, chosen now that its digest is told."""
+    """The shards that workers drew, each with some of its tiles, chosen now that its digest is known."""
 
     def tell(done: int, total: int) -> None:
         context.progress("measure", f"{done} of {total} parts drawn by workers")

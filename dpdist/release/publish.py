@@ -89,6 +89,7 @@ def publish(
         about=_about(outputs.about, job.guarantee.period),
         means=made.get(MEANS),
         variances=made.get(VARIANCES),
+        verifier=outputs.output.verifier,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
         counted=() if rule is None else job.workload.counted,
     )
@@ -126,7 +127,7 @@ def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]
     """What workers wrote, once others have found it to be what they say.
 
     Every part is read back by a worker of each half of them, one of which did not write it, or by this process. Some parts, chosen
-    after all were told, are written again by both, and some of these by this process. docs/security.md says what that finds.
+    after all were named, are written again by both, and some of these by this process. docs/security.md says what that finds.
 
     Raises: StoreError for a part that is not what it should be: no certificate is written.
     """

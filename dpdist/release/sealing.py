@@ -42,7 +42,7 @@ class LedgerSeal:
         return signatures.sign(self._root, certificate)
 
     def check(self, certificate: bytes, where: object) -> None:
-        """Accept a certificate that was published; the ledger is told if it lies at another place. Raises: StoreError."""
+        """Accept a certificate that was published; the ledger notes if it lies at another place. Raises: StoreError."""
         digest = hashlib.sha256(certificate).hexdigest()
         known = next((each for each in self.context.ledger.publications(self.release) if each.certificate == digest), None)
         if known is None:

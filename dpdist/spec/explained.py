@@ -34,7 +34,7 @@ SHOWN_PROBLEMS = 3
 
 
 def explained(error: ValidationError, lines: Lines, name: str) -> str:
-    """The first problems in one line, and how many more there are. Entries of one list with the same fault are told once."""
+    """The first problems in one line, and how many more there are. Entries of one list with the same fault are reported once."""
     problems = error.errors(include_url=False)
     groups: dict[tuple[object, ...], list[Any]] = {}
     for problem in problems:
@@ -138,7 +138,7 @@ NEEDED = {
     "date_parsing": "a day such as 2026-11-16 is needed",
     "date_from_datetime_parsing": "a day such as 2026-11-16 is needed",
 }
-"""What is allowed, by the name that Pydantic gives the problem; others are told in its own words."""
+"""What is allowed, by the name that Pydantic gives the problem; others are reported in its own words."""
 CURES = {
     "string_type": "write one value, in quotes if it holds ': '",
     "tuple_type": "write [first, second]",

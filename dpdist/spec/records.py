@@ -161,7 +161,7 @@ class RecordsSpec(OfKinds):
 
     @property
     def named(self) -> str:
-        """What readers are told that the records are."""
+        """What readers see that the records are."""
         if self.count == "persons" and "called" not in self.model_fields_set:
             return "persons"
         return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of

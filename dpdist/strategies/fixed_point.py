@@ -67,7 +67,7 @@ class _Best:
 
 
 class _Record:
-    """The steps of a solve, told as they are taken, and the work in them: a decomposition of all parts counts as ``size``."""
+    """The steps of a solve, reported as they are taken, and the work in them: a decomposition of all parts counts as ``size``."""
 
     def __init__(self, problem: Problem, split: Split, on_step: OnStep) -> None:
         self.problem, self.split, self.on_step = problem, split, on_step

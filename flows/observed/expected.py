@@ -14,7 +14,7 @@ from dpdist.privacy.charges import period_of
 from flows.periods import Every, last_complete, periods, start_of
 
 NEWEST = 8
-"""Periods over which an alert is told, each by its own series: an older gap does not ring for ever, and the number of all stays."""
+"""Periods over which an alert is raised, each by its own series: an older gap does not ring for ever, and the number of all stays."""
 
 
 def expected(

@@ -1,7 +1,7 @@
 """OpenLineage events: START, RUNNING with the charge, COMPLETE or FAIL. With the client that is installed (dpdist[observability]).
 
 The client's own configuration says where they go: OPENLINEAGE_URL, OPENLINEAGE_CONFIG or OPENLINEAGE__TRANSPORT__TYPE. The input is the
-data set by its name in the ledger: neither paths nor sizes of records are told. The charge, the spec's digest and the number of answers are
+data set by its name in the ledger: neither paths nor sizes of records are sent. The charge, the spec's digest and the number of answers are
 public: they stand in the certificate.
 """
 

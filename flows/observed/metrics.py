@@ -32,7 +32,7 @@ BY = ["dataset"]
 
 
 @dataclass(frozen=True)
-class Book:
+class LedgerFigures:
     """What the ledger knows, by data set; all empty where it could not be read."""
 
     budgets: Mapping[str, Budget] = field(default_factory=dict)
@@ -49,37 +49,39 @@ class Installation(Collector):
     def collect(self) -> Iterator[Metric]:
         """All of them; dpdist_ledger_up is 0 when the ledger could not be read."""
         up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 1)
-        facts, book = read(self.home / FOLDER), Book()
+        facts, ledgered = read(self.home / FOLDER), LedgerFigures()
         try:
             with books.book(self.home, patience=PATIENCE) as ledger:
                 newest = {budget.dataset: budget for budget in ledger.budgets()}  # in order of first use
-                book = Book(newest, ledger.states(), ledger.released())
+                ledgered = LedgerFigures(newest, ledger.states(), ledger.released())
         except Exception:  # noqa: BLE001 - the metric says so; its text may name the database
             up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 0)
         yield up
-        yield from _of_ledger(book)
-        yield from _of_periods(book, facts)
-        yield from _of_runs(facts, sorted({*book.budgets, *facts.get("published", {})}))
-        yield from _of_failures(facts, sorted({"", *book.budgets, *facts.get("published", {}), *facts.get("failed", {})}))
+        yield from _of_ledger(ledgered)
+        yield from _of_periods(ledgered, facts)
+        yield from _of_runs(facts, sorted({*ledgered.budgets, *facts.get("published", {})}))
+        yield from _of_failures(
+            facts, sorted({"", *ledgered.budgets, *facts.get("published", {}), *facts.get("failed", {})})
+        )
         yield from _of_stages(facts)
         yield _of_certificates()
 
 
-def _of_ledger(book: Book) -> Iterator[Metric]:
+def _of_ledger(ledgered: LedgerFigures) -> Iterator[Metric]:
     labels = ["dataset", "unit", "per"]
     cap = GaugeMetricFamily("dpdist_budget_cap", "The most that may be spent of the newest period's budget.", labels=labels)
     left = GaugeMetricFamily("dpdist_budget_left", "What may still be spent of the newest period's budget.", labels=labels)
     states = GaugeMetricFamily("dpdist_releases", "Releases in the ledger by state.", labels=["dataset", "state"])
-    for (dataset, state), number in book.states.items():
+    for (dataset, state), number in ledgered.states.items():
         states.add_metric([dataset, state], number)
-    for dataset, budget in book.budgets.items():
+    for dataset, budget in ledgered.budgets.items():
         named = [dataset, budget.cap.unit, budget.cap.per]
         cap.add_metric(named, float(budget.cap.left(Loss(), budget.rule)))
         left.add_metric(named, float(budget.left))
     yield from (cap, left, states)
 
 
-def _of_periods(book: Book, facts: dict[str, Any]) -> Iterator[Metric]:
+def _of_periods(ledgered: LedgerFigures, facts: dict[str, Any]) -> Iterator[Metric]:
     published = GaugeMetricFamily(
         "dpdist_period_published",
         f"Whether the {NEWEST} newest periods that are over are published.",
@@ -89,9 +91,9 @@ def _of_periods(book: Book, facts: dict[str, Any]) -> Iterator[Metric]:
         "dpdist_periods_missing", "Periods that are over and not published, since the cap was declared.", labels=BY
     )
     now, runs = datetime.datetime.now(datetime.UTC), facts.get("published", {})
-    for dataset in sorted({*book.released, *runs}):
-        declared, finished = book.released.get(dataset, ("", frozenset()))
-        per = book.budgets[dataset].cap.per if declared else None
+    for dataset in sorted({*ledgered.released, *runs}):
+        declared, finished = ledgered.released.get(dataset, ("", frozenset()))
+        per = ledgered.budgets[dataset].cap.per if declared else None
         periods = expected(per, declared, finished, runs.get(dataset, {}), now)
         for period, there in list(periods.items())[-NEWEST:]:
             published.add_metric([dataset, period], there)

@@ -1,4 +1,4 @@
-"""What is told of one run of a release, and to whom: observers hear the same public facts."""
+"""What is reported of one run of a release, and to whom: observers hear the same public facts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Observer:
         """Its charge and memory are known."""
 
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
-        """A stage ended. Stages whose time tells of the records are not told of."""
+        """A stage ended. Stages whose time tells of the records are not reported."""
 
     def published(self, run: Run, what: RunResult) -> None:
         """The release is published."""

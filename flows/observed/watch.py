@@ -36,7 +36,7 @@ class Watch:
             aside(partial(what, observer), SECONDS)
 
     def stepping(self, step: StepRunner, engine: Engine) -> StepRunner:
-        """The step runner, with every stage told of."""
+        """The step runner, with every stage reported."""
 
         def watched(name: str, work: Callable[[], _T]) -> _T:
             began, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
@@ -52,14 +52,14 @@ class Watch:
 
     def published(self, done: Release) -> None:
         """The release is there."""
-        with suppress(Exception):  # the release is published, whatever is told of it
+        with suppress(Exception):  # the release is published, whatever is reported of it
             what = RunResult.of(done)
             self.tell(lambda observer: observer.published(self.run, what))
 
     def _planned(self, planned: Plan, engine: Engine) -> None:
         privacy = planned.certificate()["privacy"]
         self.run.charge = {name: privacy[name] for name in ("definition", "unit", "rho_decimal", "epsilon", "delta")}
-        with suppress(Exception):  # told to whoever looks on; the release itself checks its memory
+        with suppress(Exception):  # for whoever looks on; the release itself checks its memory
             self.run.memory = {stage.stage: stage.bytes for stage in stage_memory(planned, engine)}
         self.tell(lambda observer: observer.planned(self.run))
 

@@ -193,7 +193,6 @@ def test_the_image_copies_named_files_only() -> None:
 def test_the_image_s_steps_run(tmp_path: Path) -> None:
     """The Dockerfile's install step in a fresh virtual environment, from the files that it copies; the command works there."""
     text = (ROOT / "deploy" / "Dockerfile").read_text()
-    (extras,) = re.findall(r"^ARG EXTRAS=(.*)$", text, re.MULTILINE)
     copied = re.search(r"COPY (pyproject.*) \./", text).group(1).split()
     build = tmp_path / "build"
     build.mkdir()
@@ -201,7 +200,10 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
         subprocess.run(["cp", "-r", str(ROOT / name), str(build)], check=True)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     pip = [tmp_path / "venv" / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "--constraint", "constraints.txt", f".[flows,{extras}]"], cwd=build, check=True, timeout=HANGS)
+    steps = re.findall(r"^ && pip --python \S+ install --no-cache-dir --no-compile (.*) \\$", text, re.MULTILINE)
+    assert len(steps) == 2
+    for step in steps:
+        subprocess.run([*pip, *step.split()], cwd=build, check=True, timeout=HANGS)
     size = subprocess.run(["du", "-sm", str(tmp_path / "venv")], capture_output=True, text=True, check=True).stdout.split()[
         0
     ]

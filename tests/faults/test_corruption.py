@@ -13,7 +13,7 @@ from tests import small
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
 
-SAME, TOLD = "same bytes", "told in one line"
+SAME, TOLD = "same bytes", "reported in one line"
 
 
 def corrupted(home: Path, mechanism: str, seeds: range) -> None:

@@ -160,7 +160,7 @@ def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
 
 
 def test_the_page_as_a_document(published: Path, browser: Any, tmp_path: Path) -> None:
-    """PDF and PNG by 'dpdist export'; what cannot be saved is told in one line."""
+    """PDF and PNG by 'dpdist export'; what cannot be saved is reported in one line."""
     del browser
     for name, begins in (("page.pdf", b"%PDF-"), ("page.png", b"\x89PNG")):
         pictures.save(published / "index.html", tmp_path / name)

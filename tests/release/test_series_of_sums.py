@@ -164,7 +164,7 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
                 "sums": {"amount": {"from": 0, "to": 60, "most_per_person": 120}},
                 "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 4}},
             },
-            "where the total of a person is bounded, series of sums cannot be told",
+            "where the total of a person is bounded, series of sums are not known",
         ),
     ],
 )

@@ -301,7 +301,7 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
                 "workload": ASKED[:1],
                 "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 4}},
             },
-            "where the total of a person is bounded, squares cannot be told",
+            "where the total of a person is bounded, squares are not known",
         ),
         ({"mechanism": "marginals"}, "this mechanism counts whole records"),
         (

@@ -18,8 +18,8 @@ from dpdist.machine.store import Store
 from dpdist.privacy.protection import Persons, Protection, Records
 from dpdist.quantities.sums import Shares
 from dpdist.release.context import Context, silent
-from dpdist.release.count import distance_of
 from dpdist.release.plan import Plan, plan
+from dpdist.release.setting import distance_of
 from dpdist.spec import load
 from tests import small
 from tests.stability.files import FORMS, PROTECTIONS, Data

@@ -86,12 +86,14 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     there = published["2026-11-09"][0].place
     assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
     (named,) = place.items()
-    with rows_of(there) as mine:
-        assert list(differences(mine, [named])) == [(" ".join(named), "")]
-        other = replace(mine, batches=lambda: (_altered(batch) for batch in mine.batches()))
+    with rows_of(there) as answers:
+        assert list(differences(answers, [named])) == [(" ".join(named), "")]
+        other = replace(answers, batches=lambda: (_altered(batch) for batch in answers.batches()))
         assert list(differences(other, [named])) == [(" ".join(named), "rows of it are not the published ones")]
-        fewer = list(differences(replace(mine, number=mine.number - 1), [named]))
-        assert fewer == [(" ".join(named), f"it has {mine.number} rows of the release, {mine.number - 1} were published")]
+        fewer = list(differences(replace(answers, number=answers.number - 1), [named]))
+        assert fewer == [
+            (" ".join(named), f"it has {answers.number} rows of the release, {answers.number - 1} were published")
+        ]
     assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
 
 

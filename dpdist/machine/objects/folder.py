@@ -204,7 +204,7 @@ def _rename_once(draft: Path, path: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
             raise StoreError(
-                f"the file system of {path.parent} has neither hard links nor locks, so two writers could not be told which of them "
+                f"the file system of {path.parent} has neither hard links nor locks, so two writers could not know which of them "
                 "was first; put the store on another file system or in an object store"
             ) from None
         if path.exists():

@@ -1,4 +1,4 @@
-"""What catalogues are told of the answers: their columns, and the release in a sentence."""
+"""What catalogues say of the answers: their columns, and the release in a sentence."""
 
 from __future__ import annotations
 

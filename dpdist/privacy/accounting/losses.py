@@ -125,7 +125,7 @@ class Loss:
 
 
 def _sum(mine: Fraction, theirs: Fraction) -> Fraction:
-    """The sum; most parts of most losses are this very zero, which is told by identity ten times as fast as by value."""
+    """The sum; most parts of most losses are this very zero, which is recognised by identity ten times as fast as by value."""
     return theirs if mine is ZERO else mine if theirs is ZERO else mine + theirs
 
 

@@ -144,7 +144,7 @@ def _zarr_part(path: str, number: int, tags: Tags) -> tuple[NDArray[Any], Sequen
 
 
 def _described(path: str, tags: Tags) -> tuple[tuple[int, ...], np.dtype[Any], tuple[object, ...] | None]:
-    """Shape, type and, where they are told, names of the axes."""
+    """Shape, type and, where they are stored, names of the axes."""
     if tags.members:
         array = _zarr(path, _describing(tags))
         axes = getattr(array.metadata, "dimension_names", None)

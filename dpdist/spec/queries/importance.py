@@ -29,7 +29,7 @@ class Importance(SpecKind):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What readers are told of it."""
+        """What readers see of it."""
         return ()
 
 
