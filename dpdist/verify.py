@@ -31,7 +31,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
-MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES = 2**28, 2**24, 2048, 1024, 26
+MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns that are compared pair by pair, attributes."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 UNREADABLE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError)
@@ -472,7 +472,12 @@ class Release:
         if not self.terms:
             known = columns_of(self.rows, power)
             alone = all((np.count_nonzero(self.rows, axis=axis) <= 1).all() for axis in (0, 1))
-            return int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            apart = int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            return (
+                apart
+                if cells == 1 or alone or power == 1 or self.squared >= apart
+                else self.reach_of_cells(k, cells, replaced)
+            )
         alone = len(self.terms) == 1 and all(factor.matrix is None for factor in self.terms[0].factors)
         k, total, rounded = k if alone else k * cells, 0, 0
         for term in self.terms:
@@ -492,6 +497,22 @@ class Release:
         if rounded:
             total = (math.isqrt(total - 1) + 1 + math.isqrt(rounded - 1) + 1) ** 2
         return total * (cells if alone else 1)
+
+    def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
+        """Of one person in up to ``most`` cells, or of the difference of two: of cells that are alike by their number, of few by all sets."""
+        gram = self.rows.T @ self.rows
+        own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
+        cells, most = len(own), min(most, len(own))
+        if np.ptp(own) == 0 and np.ptp(others) == 0:
+            sizes = ((s, t) for s in range(1, most + 1) for t in range((min(most, cells - s) if replaced else 0) + 1))
+            return k**2 * max((s + t) * int(own[0]) + ((s - t) ** 2 - s - t) * int(others[0]) for s, t in sizes)
+        values = (-1, 0, 1) if replaced else (0, 1)
+        if len(values) ** cells > MOST_SETS:
+            raise UncheckedClaim("one person in several of many cells, for rows that are not alike")
+        every = np.array(list(itertools.product(values, repeat=cells)))
+        every = every[((every > 0).sum(axis=1) <= most) & ((every < 0).sum(axis=1) <= most)]
+        farthest = every[np.einsum("ui,ij,uj->u", every, gram.astype(np.float64), every).argmax()].astype(object)
+        return k**2 * int(farthest @ gram.astype(object) @ farthest)
 
     def reach_of_steps(self, k: int, most: int, apart: int, replaced: int) -> int:
         """Of one person in up to ``most`` steps that are ``apart``, for a filter of the past whose coefficients fall: the earliest steps
@@ -566,7 +587,11 @@ class Release:
             return self.product_bound(parts) * float(2 ** (2 - self.power))
         few(math.prod(self.shape), MOST_CELLS, "the domain")
         single = given["weights"] == "cells"
-        weights: Array = self.arrays["bound_0"].astype(np.float64) if single else np.asarray(reduce(np.kron, parts))
+        weights: Array = (
+            self.arrays["bound_0"].astype(np.float64)
+            if single
+            else reduce(lambda before, part: np.asarray(np.kron(before, part)), parts)
+        )
         gram, root = np.zeros((weights.size,) * 2), np.sqrt(weights / weights.sum())
         near(weights.shape == (math.prod(self.shape),) and bool((weights >= 0).all()), True, what="weights of all cells: ")
         for group in self.groups:
