@@ -191,7 +191,7 @@ def tables(codes: Sequence[Array], axes: Iterable[int]) -> Array:
     own = {axis: codes[axis] == np.arange(1, int(codes[axis].max()) + 1)[:, None] for axis in axes}
     parts = [own.get(axis, np.ones((1, code.size))) for axis, code in enumerate(codes)]
     few(math.prod(part.size for part in parts), MOST_NUMBERS, "a table")
-    return reduce(kron, parts).astype(np.int64)
+    return np.asarray(reduce(kron, parts).astype(np.int64))
 
 
 def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
