@@ -356,6 +356,8 @@ LIES: dict[str, Lie] = {
     "a larger lower bound of a large domain": (TABLES, "lower bound", scaled("lower_bound", 1.01)),
     "a smaller gap": (TERMS, "gap to the optimum", scaled("certified_gap", 0.9)),
     "other weights of the bound": (COA, "lower bound", array("bound_0", np.ones_like)),
+    "weights of both signs": (TABLES, "lower bound", array("bound_0", lambda w: np.where(np.arange(w.size) == 0, -w, w))),
+    "rows of a term that are no whole numbers": (TERMS, "sensitivity", array("factor_0", lambda matrix: matrix * 0.5)),
     "another number of cells": (COA, "sizes", lambda of: of.certificate.update(cells=71)),
     "another number of queries": (COA, "sizes", lambda of: of.certificate.update(queries=10)),
     "a measurement of another release": (COA, "sizes", lambda of: of.facts.update(release="another")),
