@@ -45,8 +45,9 @@ def sha256(data: bytes) -> str:
 
 def locked() -> dict[str, tuple[str, frozenset[str]]]:
     """Version and SHA-256 digests of every package of the image, by name."""
-    entries = re.findall(r"^(\S+)==(\S+)((?:.*\\\n.*)*)", LOCKED.read_text(), re.MULTILINE)
-    return {name: (version, frozenset(re.findall(r"sha256:([0-9a-f]{64})", rest))) for name, version, rest in entries}
+    entries = re.split(r"^(\S+)==(\S+)", LOCKED.read_text(), flags=re.MULTILINE)[1:]
+    found = zip(entries[::3], entries[1::3], entries[2::3], strict=True)
+    return {name: (version, frozenset(re.findall(r"sha256:([0-9a-f]{64})", rest))) for name, version, rest in found}
 
 
 def ran(*command: str) -> str:

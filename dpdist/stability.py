@@ -24,6 +24,7 @@ class Distance:
         groups: in up to so many different cells up to ``records`` records each.
         participations, separation: or in up to so many steps of a series, any two of which are so many steps apart, up to ``records``
             records each; None: all of them may lie in one step.
+        signed: whether what a record adds may also lower a count, as the sum of an amount below zero does.
 
     >>> Distance(2, replaced=True).length
     4
@@ -38,6 +39,7 @@ class Distance:
     groups: int = 1
     participations: int | None = None
     separation: int = 1
+    signed: bool = False
 
     @property
     def length(self) -> int:
@@ -48,3 +50,7 @@ class Distance:
     def neighbours(self) -> Neighbours:
         """The relation of histograms for which a grid knows its sensitivity."""
         return "replace-one" if self.replaced else "add-remove"
+
+
+ONE_RECORD = Distance(1, replaced=False)
+"""One record enters or leaves."""

@@ -99,9 +99,10 @@ def measured(
         return result
 
     with watching(job, state_folder(), progress) as watch:
-        with running(ahead.engine_for(job, None), progress) as context:
-            if context.engine.elsewhere:
-                unpickling.restrict(refuse)
+        address = ahead.engine_for(job, None)
+        if engine.is_cluster(address):  # before its scheduler says the first word
+            unpickling.restrict(refuse)
+        with running(address, progress) as context:
             done = story.release(context, job, step=watch.stepping(step, context.engine))
         watch.published(done)
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}

@@ -103,6 +103,12 @@ def verify(
         bool, typer.Option("--public", help="check the published files alone, as anybody can who has no ledger and no store")
     ] = False,
     site: Annotated[Path, typer.Option(help="the folder of a site, whose copies are compared, too")] = Path("site"),
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", help="with --public: the publisher's rows, as 'dpdist ledger export' prints them, if there are some"
+        ),
+    ] = None,
     head: Annotated[
         str | None, typer.Option(help="with 'all': the head that an earlier verification of the ledger printed")
     ] = None,
@@ -114,7 +120,7 @@ def verify(
     from dpdist.release import verification
 
     if public:
-        _print_findings(verification.verified_public(found_at(release)))
+        _print_findings(verification.verified_public(found_at(release), export))
         return
     with book() as ledger:
         verified = verification.Verification(store_of(state_folder()), ledger, site)
@@ -129,7 +135,9 @@ def _print_findings(findings: Iterable[Finding]) -> None:
     wrong = 0
     for each in findings:
         wrong += bool(each.differs)
-        out.print(Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else "right"), soft_wrap=True)
+        out.print(
+            Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else each.told), soft_wrap=True
+        )
     if wrong:
         raise typer.Exit(1)
 

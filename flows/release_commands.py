@@ -50,6 +50,7 @@ def plan(
     from dpdist.release.extent import effort_of
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
+    from dpdist.release.setting import setting_of
     from dpdist.spec import load
 
     job = load(spec, period=period)
@@ -75,7 +76,7 @@ def plan(
         return
     terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
-        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits))
+        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
     terminal.print_noises(certificate)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)

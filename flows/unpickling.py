@@ -15,11 +15,13 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+import tblib.pickling_support
+
 from dpdist.errors import EngineError
 
 PLAIN = {
-    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
-    "collections": {"Counter", "OrderedDict", "deque"},
+    "builtins": {"bytearray", "bytes", "complex", "frozenset", "int", "range", "set", "slice"},
+    "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
     "decimal": {"Decimal"},
     "fractions": {"Fraction"},
@@ -28,6 +30,11 @@ PLAIN = {
     "numpy._core.numeric": {"_frombuffer"},
     "dpdist.machine.engine.tasks": {"Parcel"},  # a name in the exchange, with the digest of what it must be
     "dpdist.machine.store": {"_sent"},  # makes a store of its place and sizes
+    # Dask's own errors: how each is put together, and the worker that one names
+    "tblib": {"Code", "Frame", "Traceback"},
+    "tblib.pickling_support": {"unpickle_exception", "unpickle_exception_with_attrs", "unpickle_traceback"},
+    "distributed.core": {"Status"},
+    "distributed.scheduler": {"WorkerState"},
 }
 """Names that make a value of what they are given, and do nothing else."""
 OWN_ERRORS = ("builtins", "asyncio", "concurrent", "distributed", "dpdist")
@@ -40,6 +47,8 @@ TRUSTED = ("numba", "multiprocessing", "dask.tokenize")
 
 def restrict(end: Callable[[EngineError], NoReturn]) -> None:
     """End this process where a pickle asks for another name, from now on: no hook can be taken away.
+
+    Tracebacks are left out: where one is printed, Python quotes the lines of the files that it names.
 
     Args:
         end: tells the refusal and ends the process. A client of Dask that cannot read a message would wait for the next one.
@@ -57,6 +66,11 @@ def restrict(end: Callable[[EngineError], NoReturn]) -> None:
                 )
 
     sys.addaudithook(hook)
+    tblib.pickling_support.unpickle_traceback = _no_traceback
+
+
+def _no_traceback(*parts: object) -> None:
+    """What is made of a traceback of the cluster."""
 
 
 def _trusted(module: str) -> bool:

@@ -26,8 +26,8 @@ from dpdist.workloads.kinds import is_running_sum
 
 LISTED = 2**12
 """Coefficients up to here are multiplied up; later ones follow from a series in 1 / k, to the last bit."""
-ROUNDED_HALF = 1e-6
-"""How far the second coefficient of a rounded root is from half of the first, at most."""
+ROUNDED_ROOT = 1e-6
+"""How far a coefficient of a rounded root is from that of the root, in units of the first, at most."""
 MOST_GROWTH = 1e3
 """A root whose coefficients exceed the first one by this factor is refused."""
 
@@ -110,16 +110,19 @@ def reading_of(
         name: under which the reading of a running sum is kept.
     """
     if not (is_running_sum(each) and _is_root(coefficients)):
-        return Held(_divided(_padded_coefficients(each, coefficients.size), held(coefficients)))
+        return Held(divided(padded_coefficients(each, coefficients.size), held(coefficients)))
     value, kept = _first(each), None if name is None else work.kept(name)
     found = _reading_of_sums(work, coefficients, Steps(on_done, 6), name) if kept is None else kept[0]
     return found if value == 1.0 else scaled(found, value)
 
 
 def _is_root(coefficients: Vector) -> bool:
-    """Whether coefficients are those of a running sum's root, whose second is half of the first."""
-    first = coefficients.read(0, min(2, coefficients.size))
-    return bool(first.size < 2 or abs(first[1] / first[0] - 0.5) < ROUNDED_HALF)
+    """Whether coefficients are those of a running sum's root: the first, second, third, fifth, ... and last are. A band begins alike."""
+    length, last = float(coefficients.read(0, 1)[0]), coefficients.size - 1
+    places = {min(2**power, last) for power in range(last.bit_length() + 1)}
+    found = np.array([float(coefficients.read(place, place + 1)[0]) for place in sorted(places)])
+    expected = np.array([float(binomials(place, place + 1)[0]) for place in sorted(places)])
+    return bool((np.abs(found / length - expected) < ROUNDED_ROOT).all())
 
 
 def _reading_of_sums(work: Workspace, coefficients: Vector, on_done: OnDone, name: str | None) -> Vector:
@@ -206,7 +209,7 @@ def _deviations(
     return np.asarray(np.sqrt(head + np.cumsum(values**2)))
 
 
-def _padded_coefficients(each: Toeplitz, n: int) -> Matrix:
+def padded_coefficients(each: Toeplitz, n: int) -> Matrix:
     """The coefficients of a filter of the past, one a step, (n,)."""
     out = np.zeros(n)
     listed = each.coefficients[:n]
@@ -216,36 +219,37 @@ def _padded_coefficients(each: Toeplitz, n: int) -> Matrix:
 
 def _series_root(each: Toeplitz) -> Matrix:
     """The power series r with r * r = the filter's coefficients up to sign: Newton's iteration for 1 / r, products by FFT."""
-    series, n = _padded_coefficients(each, each.n), each.n
+    series, n = padded_coefficients(each, each.n), each.n
     sign = float(np.sign(series[0]))
     inverse = np.array([(series[0] * sign) ** -0.5])
     with np.errstate(over="ignore", invalid="ignore"):
         while inverse.size < n:
             size = min(2 * inverse.size, n)
-            square = _product(inverse, inverse)[:size]
-            product = -_product(series[:size] * sign, square)[:size]
+            square = multiplied(inverse, inverse)[:size]
+            product = -multiplied(series[:size] * sign, square)[:size]
             product[0] += 3.0
-            inverse = _product(inverse, product)[:size] / 2.0
-        root = _product(series * sign, inverse)[:n]
+            inverse = multiplied(inverse, product)[:size] / 2.0
+        root = multiplied(series * sign, inverse)[:n]
         grown = not np.isfinite(root).all() or float(np.abs(root).max()) > MOST_GROWTH * abs(float(root[0]))
     if grown:
         raise InvalidInput("the square root of this filter grows beyond all bounds; choose 'convolution' or 'auto'")
     return root
 
 
-def _divided(series: Matrix, by: Matrix) -> Matrix:
+def divided(series: Matrix, by: Matrix) -> Matrix:
     """The power series g with by * g = series: Newton's iteration for 1 / by, products by FFT."""
     n = series.size
     inverse = np.array([1.0 / by[0]])
     while inverse.size < n:
         size = min(2 * inverse.size, n)
-        product = _product(by[:size], inverse)[:size]
+        product = multiplied(by[:size], inverse)[:size]
         product[0] -= 2.0
-        inverse = -_product(product, inverse)[:size]
-    return _product(series, inverse)[:n]
+        inverse = -multiplied(product, inverse)[:size]
+    return multiplied(series, inverse)[:n]
 
 
-def _product(a: Matrix, b: Matrix) -> Matrix:
+def multiplied(a: Matrix, b: Matrix) -> Matrix:
+    """The product of two power series, by FFT."""
     size = scipy.fft.next_fast_len(a.size + b.size - 1, real=True)
     out = scipy.fft.irfft(scipy.fft.rfft(a, size) * scipy.fft.rfft(b, size), size)
     return np.asarray(out[: a.size + b.size - 1])

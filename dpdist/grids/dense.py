@@ -34,6 +34,7 @@ from dpdist.grids.base import (
     small_enough,
 )
 from dpdist.grids.estimate import Estimate, LeastSquares, left_inverse
+from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.grids.joint import JOINT_CELLS, joint_estimate
 from dpdist.grids.norms import exact_norms
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
@@ -56,6 +57,8 @@ COMPLETION_L1 = 2.0**-20
 """The same for Laplace noise, where it costs about 2e-6 of the error; full-rank strategies need none."""
 COMPLETION_BITS = 8
 """Bits that such a row keeps on a grid that has fewer, because records are divided: 2^-8 of a column of 2^16, say."""
+PAIRED_CELLS = 2048
+"""Up to here the products of all columns are looked at, for persons in several cells: 32 MiB each."""
 DIGEST_BYTES = 2**29
 """Grids that measure more cells alike are named by their number and not by all of them."""
 
@@ -178,11 +181,21 @@ class DenseGrid(Grid):
         return self.base.fingerprint == basis.operator.fingerprint
 
     def over_several(self, moved: Distance) -> Grid | None:
-        """What cells of one row of one entry each add is orthogonal: the squared length grows with their number (L1: the length does)."""
-        if moved.participations is not None or self.mixing.ndim != 1 or not isinstance(self.base, Identity):
+        """What cells of one row of one entry each add is orthogonal: the squared length grows with their number (L1: the length does).
+
+        Of other rows the products of columns count, where no record lowers a count and there are few enough cells.
+        """
+        if moved.participations is not None:
             return None
-        factor = moved.groups if self.norm == "l2" else moved.groups**2
-        return replace(self, sensitivity_squared=self.sensitivity_squared * factor)
+        if self.mixing.ndim == 1 and isinstance(self.base, Identity):
+            factor = moved.groups if self.norm == "l2" else moved.groups**2
+            return replace(self, sensitivity_squared=self.sensitivity_squared * factor)
+        if self.norm == "l1" or moved.signed or self.base.shape[1] > PAIRED_CELLS:
+            return None
+        gram = sum((exact_gram(block) for block in self.row_blocks()), np.int64(0))
+        squared = squared_over_cells(np.asarray(gram), moved.groups, replaced=moved.replaced) * moved.records**2
+        apart = self.sensitivity_squared * moved.groups**2  # never more than by the triangle inequality
+        return replace(self, sensitivity_squared=min(squared, apart))
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         return not jointly or cells <= JOINT_CELLS

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -20,17 +19,23 @@ from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided,
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.grids.answers import Reader
-from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
+from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
 from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
-from dpdist.grids.participations import GRAM_STEPS, falls, squared_at_most, squared_of_falling
+from dpdist.grids.participations import (
+    GRAM_STEPS,
+    Crossing,
+    falls,
+    squared_at_most,
+    squared_of_band,
+    squared_of_falling,
+    width_of,
+)
 from dpdist.grids.product_space import Circle, ListedFactor, Past
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Matrix
-from dpdist.privacy.accounting import Loss, gaussian_slack
-from dpdist.privacy.noise import Noise
-from dpdist.stability import Distance, Neighbours
+from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
 
@@ -144,32 +149,25 @@ class FilterGrid(SeriesGrid):
     def stream(self) -> FilterGrid | None:
         return None if self.circular or self.form is Form.STORED else self
 
-    def joint_squared(self, participations: int, separation: int) -> int:
-        """Exact for coefficients that fall; else a bound."""
+    def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
+        """Exact for coefficients that fall, and for those of a band of up to two separations; else a bound."""
         listed = held(self.coefficients)
-        if falls(listed):
+        width = width_of(listed)
+        if falls(listed) or width <= separation:
             return squared_of_falling(listed, participations, separation)
+        if width <= 2 * separation:
+            return squared_of_band(listed, participations, separation, crossing)
         if listed.size <= GRAM_STEPS:
             return squared_at_most(scipy.linalg.toeplitz(listed, np.zeros_like(listed)), participations, separation)
         return participations**2 * square(MEMORY, self.coefficients)
 
-    def participating(self, distance: Distance) -> FilterGrid:
-        """The same integers with more noise."""
-        signs = bool((held(self.coefficients) < 0).any())
-        first = None if self.first_steps is None else self.begun(self.first_steps).joint_distance(distance, signs=signs)
-        return replace(self, sensitivity_squared=self.joint_distance(distance, signs=signs), first_squared=first)
+    @property
+    def signs(self) -> bool:
+        """Whether coefficients have both signs."""
+        return bool((held(self.coefficients) < 0).any())
 
-    def noise(self, budget: Loss) -> Noise:
-        """That of the first horizon: what was measured stays as it is."""
-        first = self if self.first_squared is None else replace(self, sensitivity_squared=self.first_squared)
-        return Grid.noise(first, budget)
-
-    def loss(self, budget: Loss, noise: Noise) -> Loss:
-        """What the whole stream reveals: after an extension more than its first horizon, whose loss ``budget`` is."""
-        if self.first_squared is None:
-            return super().loss(budget, noise)
-        rho = rounded_up(budget.rho * Fraction(self.sensitivity_squared, self.first_squared))
-        return Loss.gaussian(rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
+    def with_squares(self, whole: int, first: int | None) -> FilterGrid:
+        return replace(self, sensitivity_squared=whole, first_squared=first)
 
     def begun(self, steps: int) -> FilterGrid:
         """The grid of the first steps."""
@@ -215,18 +213,6 @@ class FilterReader(TransformReader):
             read += found
             errors.append(error * UNIT)
         return Transformed(table_of(read, grid.steps, after), tuple(errors))
-
-
-def rounded_up(amount: Fraction) -> Fraction:
-    """An amount in decimals of nine digits or more, no less than it: the same wherever it is computed.
-
-    >>> rounded_up(Fraction(1, 3))
-    Fraction(333333334, 1000000000)
-    """
-    scale = 1
-    while amount * scale < 10**8:
-        scale *= 10
-    return Fraction(math.ceil(amount * scale), scale)
 
 
 def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterGrid:

@@ -1,10 +1,14 @@
 """How far one person in several steps of a stream moves what is measured, in exact integers (docs/decisions/0018-participations.md).
 
 A person has records in up to ``most`` steps, any two of which lie ``separation`` steps or more apart. What one record in each of them
-adds to z has the squared length sum G_ij over these steps, with G = C'C of the lower triangular strategy C.
+adds to z has the squared length sum G_ij over these steps, with G = C'C of the lower triangular strategy C. Two records that lie in
+different series never meet, and one that lowers a count may meet another with the opposite sign: ``Crossing`` says what counts then.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
 
 import numpy as np
 
@@ -18,6 +22,30 @@ BLOCK_ROWS = 128
 """Rows of the gram that are worked on at once."""
 GRAM_STEPS = 4096
 """Steps up to which a filter whose coefficients do not fall is bounded by its gram; longer ones by the triangle inequality."""
+
+UNREACHED = -(2**61)
+"""Less than any sum: stands for a chain that does not exist."""
+CHAIN_WORK = 2**31
+"""Additions up to which the chains of a banded filter are gone through; with more, every pair is taken for the worst one."""
+
+
+class Crossing(Enum):
+    """What a pair of steps of one person adds to the squared length, of its entry of G.
+
+    AS_IT_IS: every record adds to one series, and never lowers a count.
+    POSITIVE: records of two steps may lie in different series, where they never meet: an entry below zero then counts as zero.
+    ABSOLUTE: records may lower counts, so that either sign is met.
+    """
+
+    AS_IT_IS = "as it is"
+    POSITIVE = "positive"
+    ABSOLUTE = "absolute"
+
+    def of(self, products: Matrix) -> Matrix:
+        """The entries as they count."""
+        if self is Crossing.ABSOLUTE:
+            return np.abs(products)
+        return products if self is Crossing.AS_IT_IS else np.maximum(products, 0)
 
 
 def fitting(most: int, separation: int, steps: int) -> int:
@@ -46,6 +74,87 @@ def squared_of_falling(coefficients: Matrix, most: int, separation: int) -> int:
     together[most:] -= together[:-most].copy()
     reached = together.ravel()[:steps].astype(object)
     return int(reached @ reached)
+
+
+def width_of(coefficients: Matrix) -> int:
+    """How many coefficients there are up to the last that is not zero."""
+    return int(np.flatnonzero(coefficients)[-1]) + 1
+
+
+def squared_of_band(coefficients: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+    """The largest squared length for a filter that ends within two separations, so that only consecutive steps of a person meet.
+
+    The sum over a person's steps is that of a chain: of the steps themselves and of the pairs that follow each other. The largest is
+    found by dynamic programming in whole numbers, rounded upwards where they would not fit into 63 bits.
+    """
+    listed = coefficients[: width_of(coefficients)]
+    columns = np.cumsum(listed.astype(object) ** 2)
+    longest = int(columns[-1])
+    if most * (listed.size - separation) * coefficients.size > CHAIN_WORK:
+        pairs = max(int(crossing.of(products_at(listed, lag)).max()) for lag in range(separation, listed.size))
+        return most * longest + 2 * (most - 1) * max(0, pairs)
+    shift = max(0, (4 * most * longest).bit_length() - 62)
+    value, _ = heaviest_chain(
+        columns_to_the_end(upwards(columns, shift), coefficients.size),
+        lambda lag: upwards(crossing.of(products_at(listed, lag)).astype(object) * 2, shift),
+        most,
+        separation,
+        listed.size,
+    )
+    return int(value) << shift
+
+
+def upwards(values: Matrix, shift: int) -> Matrix:
+    """Whole numbers over 2^shift, rounded up, as int64."""
+    return np.asarray(-((-values) >> shift), dtype=np.int64)
+
+
+def products_at(listed: Matrix, lag: int) -> Matrix:
+    """Products of two columns that are ``lag`` steps apart, the later of which has 1, 2, ... steps to the end."""
+    return np.cumsum(listed[: listed.size - lag] * listed[lag:])
+
+
+def columns_to_the_end(reached: Matrix, steps: int) -> Matrix:
+    """What every step has, from what one with 1, 2, ... steps to the end has, of which later ones have the last: (steps,)."""
+    return np.asarray(reached[np.minimum(np.arange(steps, 0, -1), reached.size) - 1])
+
+
+def heaviest_chain(
+    alone: Matrix, between: Callable[[int], Matrix], most: int, separation: int, width: int
+) -> tuple[float, list[int]]:
+    """The largest sum over chains of up to ``most`` steps, ``separation`` or more apart, and the steps of one that has it.
+
+    Args:
+        alone: what a step adds by itself, (steps,).
+        between: what two steps in sequence so many steps apart add together, when the later one has 1, 2, ... steps to the end.
+        width: from so many steps on they add nothing together.
+    """
+    steps = alone.size
+    lags = range(separation, min(width, steps))
+    meeting = {lag: between(lag) for lag in lags}
+    best, came = [alone], []
+    for _ in range(most - 1):
+        before = best[-1]
+        running = np.maximum.accumulate(before)
+        where = np.maximum.accumulate(np.where(before == running, np.arange(steps), 0))
+        first = max(separation, width)
+        joined, source = np.full(steps, UNREACHED, dtype=alone.dtype), np.full(steps, -1)
+        joined[first:], source[first:] = running[: max(0, steps - first)], where[: max(0, steps - first)]
+        for lag in lags:
+            met = before[: steps - lag] + columns_to_the_end(meeting[lag], steps)[lag:]
+            better = met > joined[lag:]
+            np.copyto(joined[lag:], met, where=better)
+            np.copyto(source[lag:], np.arange(steps - lag), where=better)
+        reached = joined + alone
+        reached[source < 0] = UNREACHED
+        best.append(reached)
+        came.append(source)
+    count = max(range(len(best)), key=lambda each: best[each].max())
+    chain = [int(best[count].argmax())]
+    value = best[count][chain[0]]
+    for source in reversed(came[:count]):
+        chain.append(int(source[chain[-1]]))
+    return value, chain[::-1]
 
 
 def squared_at_most(factor: Matrix, most: int, separation: int) -> int:

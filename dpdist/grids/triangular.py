@@ -17,14 +17,14 @@ from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.dense import sensitivity_squared
-from dpdist.grids.participations import squared_at_most
+from dpdist.grids.participations import Crossing, squared_at_most
 from dpdist.grids.product_space import ListedFactor
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Identity, Matrix
 from dpdist.sizes import Sizes
-from dpdist.stability import Distance, Neighbours
+from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
 
@@ -42,6 +42,7 @@ class TriangularGrid(SeriesGrid):
         axes: the table's attributes.
         spacing: grid unit: the strategy's own entries are spacing times these.
         sensitivity_squared: exact for add-remove; for replace-one exact up to ``Sizes.pair_cells`` steps, beyond them a bound.
+        first_steps, first_squared: see ``SeriesGrid``.
     """
 
     factor: Matrix = field(repr=False)
@@ -52,6 +53,8 @@ class TriangularGrid(SeriesGrid):
     spacing: float = UNIT
     norm: Literal["l2"] = "l2"
     form: Form = Form.HELD
+    first_steps: int | None = None
+    first_squared: int | None = None
 
     @property
     def rows(self) -> int:
@@ -88,13 +91,18 @@ class TriangularGrid(SeriesGrid):
     def stream(self) -> TriangularGrid:
         return self
 
-    def joint_squared(self, participations: int, separation: int) -> int:
+    def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
         """A bound by dynamic programming over the gram."""
+        del crossing
         return squared_at_most(self.factor, participations, separation)
 
-    def participating(self, distance: Distance) -> TriangularGrid:
-        """The same integers with more noise."""
-        return replace(self, sensitivity_squared=self.joint_distance(distance, signs=bool((self.factor < 0).any())))
+    @property
+    def signs(self) -> bool:
+        """Whether entries have both signs."""
+        return bool((self.factor < 0).any())
+
+    def with_squares(self, whole: int, first: int | None) -> TriangularGrid:
+        return replace(self, sensitivity_squared=whole, first_squared=first)
 
     def begun(self, steps: int) -> TriangularGrid:
         """The grid of the first steps."""
@@ -137,11 +145,22 @@ def triangular_grid(
     neighbours: Neighbours,
     most_records: int,
     sizes: Sizes,
+    first_steps: int | None = None,
 ) -> TriangularGrid:
-    """The integer grid of a lower triangular strategy of unit sensitivity."""
+    """The integer grid of a lower triangular strategy whose first horizon has unit sensitivity."""
     whole = np.rint(np.tril(factor) / UNIT).astype(np.int64)
-    distance = sensitivity_squared(whole, Identity(whole.shape[0]), neighbours, sizes)
-    if neighbours == "replace-one" and math.prod(shape) > whole.shape[0]:  # a record may change into one of another series
-        column = sensitivity_squared(whole, Identity(whole.shape[0]), "add-remove", sizes)
-        distance = max(distance, 2 * column)
-    return TriangularGrid(whole, shape, place, axes, distance * most_records**2)
+    series = math.prod(shape) // whole.shape[0]
+    distance = _distance(whole, series, neighbours, sizes) * most_records**2
+    first = None
+    if first_steps is not None:
+        first = _distance(whole[:first_steps, :first_steps], series, neighbours, sizes) * most_records**2
+    return TriangularGrid(whole, shape, place, axes, distance, first_steps=first_steps, first_squared=first)
+
+
+def _distance(whole: Matrix, series: int, neighbours: Neighbours, sizes: Sizes) -> int:
+    """The squared sensitivity to one record, which may change into one of another series where it is replaced."""
+    cells = Identity(whole.shape[0])
+    distance = sensitivity_squared(whole, cells, neighbours, sizes)
+    if neighbours == "replace-one" and series > 1:
+        return max(distance, 2 * sensitivity_squared(whole, cells, "add-remove", sizes))
+    return distance

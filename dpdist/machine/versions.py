@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from dpdist.errors import EngineError
@@ -12,17 +12,16 @@ OF_SCHEDULERS = ("dask", "distributed")
 
 
 def check(client: Any) -> None:
-    """Accept a cluster whose scheduler, and at least one of whose workers, runs the versions that this process runs.
+    """Accept a cluster whose scheduler runs the versions that this process runs. Raises: EngineError.
 
-    Workers that run others get no tasks (``dpdist.machine.admission``).
-
-    Raises: EngineError.
+    Workers are asked apart, and for a limited time (``dpdist.machine.admission``): one that hangs would hold up whoever asks all.
     """
-    found = client.get_versions(packages=["dpdist"])
-    own, workers = found["client"], [other for other in found["workers"].values() if other]
-    differing = _told(own, OF_SCHEDULERS, [found["scheduler"]], "the scheduler")
-    if workers and all(of_worker(own, other) for other in workers):
-        differing += _told(own, OF_WORKERS, workers, "a worker")
+    ours, theirs = _packages(here()), _packages(client.sync(client.scheduler.versions, packages=["dpdist"]))
+    differing = [
+        f"{name} {ours.get(name) or 'none'} here, {theirs.get(name) or 'none'} on the scheduler"
+        for name in ("python", *OF_SCHEDULERS)
+        if theirs.get(name) != ours.get(name)
+    ]
     if differing:
         raise EngineError(
             f"the cluster runs other versions than this process: {'; '.join(differing)}; give client, scheduler and workers the same image"
@@ -44,16 +43,6 @@ def of_worker(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         for name in ("python", *OF_WORKERS)
         if (theirs.get(name) or "none") != (ours.get(name) or "none")
     ]
-
-
-def _told(own: Mapping[str, Any], parts: Sequence[str], others: Sequence[Mapping[str, Any]], where: str) -> list[str]:
-    """A line for each package that differs in one of them."""
-    ours, out = _packages(own), []
-    for name in ("python", *parts):
-        theirs = sorted({_packages(other).get(name) or "none" for other in others if other} - {ours.get(name) or "none"})
-        if theirs:
-            out.append(f"{name} {ours.get(name) or 'none'} here, {' and '.join(theirs)} on {where}")
-    return out
 
 
 def _packages(part: Mapping[str, Any]) -> dict[str, str | None]:

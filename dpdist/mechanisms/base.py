@@ -11,6 +11,7 @@ from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.operators import Matrix
+from dpdist.stability import ONE_RECORD, Distance
 from dpdist.strategies.base import OnStep, Strategy
 from dpdist.strategies.needs import Effort, Limits
 from dpdist.workloads import Workload
@@ -29,6 +30,30 @@ REACH = Limits(REACH_BYTES, 1800.0)
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What a strategy is for, beside the queries.
+
+    Attributes:
+        stream: whether steps are measured as they become known.
+        extended: whether the horizon of such a series was extended.
+        moved: how far one change moves the counts.
+    """
+
+    stream: bool = False
+    extended: bool = False
+    moved: Distance = ONE_RECORD
+
+    @property
+    def several(self) -> bool:
+        """Whether one person may be in several cells or steps."""
+        return self.moved.groups > 1 or (self.moved.participations or 1) > 1
+
+
+ALONE = Setting()
+"""A release by itself, of one record."""
+
+
+@dataclass(frozen=True)
 class Request:
     """What a spec asks of a mechanism.
 
@@ -36,7 +61,7 @@ class Request:
         norm: "l2" for Gaussian noise, "l1" for Laplace noise.
         tolerance: certified relative gap at which an optimiser stops.
         worst: whether the largest error is to be least, instead of the total.
-        stream: whether steps are measured as they become known.
+        setting: what the strategy is for.
         former: the workload over the first and every later horizon of a stream that was extended, up to the present one.
         group_size, principal: how eigen-queries are separated.
     """
@@ -45,7 +70,7 @@ class Request:
     norm: Norm = "l2"
     tolerance: float = 1e-6
     worst: bool = False
-    stream: bool = False
+    setting: Setting = ALONE
     former: tuple[Workload, ...] = ()
     group_size: int | None = None
     principal: int | None = None
@@ -102,6 +127,7 @@ class Question:
     workload: Workload
     norm: Norm
     limits: Limits
+    setting: Setting = ALONE
     best: Mechanism | None = None
 
     @property
@@ -204,6 +230,13 @@ def beaten(mechanism: Mechanism, question: Question) -> str | None:
     if question.best is None or question.best.name == mechanism.name:
         return None
     return f"cannot beat {question.best.name!r}, which is certified; ask for it by name to compare"
+
+
+def only_for_streams(question: Question) -> str | None:
+    """Why a mechanism that measures step by step is not compared where all steps are measured at once."""
+    if question.setting.stream:
+        return None
+    return "measures steps one after the other, which only a stream needs; ask for it by name"
 
 
 def takes_long(cells: int = DENSE_CELLS) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
-from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_dense, kept_worst, name_of
+from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, Setting, beaten, takes_long
+from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_dense, kept_for_persons, kept_worst, name_for, name_of
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.groups import answers_persons, persons_by_cell
 from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_dyadic, is_filters
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_long
+
+PERSONS_SQUARES = 12
+"""Arrays over pairs of cells that the optimum for persons takes."""
 
 
 class Coa(Mechanism):
@@ -46,6 +50,8 @@ class Coa(Mechanism):
         if request.worst:
             return self._least_worst(request, work)
         workload = request.workload
+        if self.knows_persons(workload, request.setting):
+            return self._for_persons(request, work)
         needed = self.effort(workload).memory_bytes
         work.check_memory("optimising strategy 'coa'", needed, workload)
         name, basis = name_of(workload, f"coa-{request.tolerance:g}"), integer_basis(workload)
@@ -60,6 +66,18 @@ class Coa(Mechanism):
         found = kept_dense(work, name, self.name, solve, over=basis.operator)
         work.forget(f"{name}-checkpoint.json")
         return found
+
+    def knows_persons(self, workload: Workload, setting: Setting) -> bool:
+        """Whether the optimum is that for persons in several cells, whose records are counted."""
+        several = setting.moved.groups > 1 and not setting.moved.signed and workload.domain.whole_records
+        return several and not is_long(workload) and answers_persons(workload)
+
+    def _for_persons(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload, moved = request.workload, request.setting.moved
+        work.check_memory("optimising strategy 'coa' for persons", PERSONS_SQUARES * 8 * workload.shape[1] ** 2, workload)
+        name = name_for(workload, f"coa-{request.tolerance:g}", moved)
+        solve = partial(persons_by_cell, moved=moved, tolerance=request.tolerance)
+        return kept_for_persons(work, name, self.name, lambda: work.largest(solve, work.gram(workload)))
 
     def _least_worst(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload

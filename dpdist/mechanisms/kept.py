@@ -11,9 +11,11 @@ from dpdist.grids.base import Norm
 from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.dual_weights import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.workloads import Workload
@@ -25,6 +27,14 @@ WORST_TOLERANCE = 1e-4
 def name_of(workload: Workload, method: str) -> str:
     """Where a workload's strategy by some method is kept. Ledgers in flight rely on it: it never changes."""
     return f"strategies/{workload.fingerprint[:32]}-{method}"
+
+
+def name_for(workload: Workload, method: str, moved: Distance) -> str:
+    """Where a strategy is kept that was found for what one change moves: by its sides, and in which cells or steps it lies."""
+    steps = "" if moved.participations is None else f"-{moved.participations}-steps-{moved.separation}-apart"
+    groups = "" if moved.groups == 1 else f"-{moved.groups}-cells"
+    sides = f"{'-replaced' if moved.replaced else ''}{'-signed' if moved.signed else ''}"
+    return name_of(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}")
 
 
 def kept_dense(
@@ -40,6 +50,18 @@ def kept_dense(
     operator, facts = _kept_matrix(work, name, solve, _facts, over)
     record = Solve(facts["method"], facts["stop"], (), _dual(facts))
     return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
+
+
+def kept_for_persons(work: PlanWorkspace, name: str, mechanism: str, solve: Callable[[], DenseStrategy]) -> DenseStrategy:
+    """A strategy for persons in several cells or steps, kept as a matrix over the cells with its proof."""
+
+    def facts(solved: Strategy) -> dict[str, Any]:
+        return {**_facts(solved), "persons": None if solved.persons is None else solved.persons.facts()}
+
+    operator, known = _kept_matrix(work, name, solve, facts, None)
+    proof = None if known["persons"] is None else PersonsBound.of(known["persons"])
+    record = Solve(known["method"], known["stop"], ())
+    return DenseStrategy(mechanism, operator, known["cost"], known["lower_bound"], record, persons=proof)
 
 
 def kept_worst(

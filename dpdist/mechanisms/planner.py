@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
-from dpdist.mechanisms.base import Mechanism, Question, beyond_long, not_long
+from dpdist.mechanisms.base import ALONE, Mechanism, Question, Setting, beyond_long, not_long
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import NO_LIMITS, Effort, Limits
@@ -36,31 +36,33 @@ class Candidate:
         return None if self.cost is None else noise_multiplier * float(np.sqrt(self.cost / queries))
 
 
-def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> tuple[str, ...]:
-    """The mechanisms that are compared, a certified optimum first. A function of the workload alone: every machine chooses
+def considered(
+    mechanism: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting: Setting = ALONE
+) -> tuple[str, ...]:
+    """The mechanisms that are compared, a certified optimum first. A function of what is asked alone: every machine chooses
     the same. Where a closed form or a product is optimal, the general optimiser cannot win and is not run."""
     if mechanism != AUTO:
         return (mechanism,)
-    question = _question(norm, workload, limits)
+    question = _question(norm, workload, limits, setting)
     return tuple(name for name, each in REGISTRY.items() if _reason(each, question) is None)
 
 
 def considered_with(
-    mechanism: str, norms: Sequence[Norm], workload: Workload, limits: Limits = NO_LIMITS
+    mechanism: str, norms: Sequence[Norm], workload: Workload, limits: Limits = NO_LIMITS, setting: Setting = ALONE
 ) -> tuple[str, ...]:
     """The mechanisms that are compared for several kinds of noise, each once."""
-    return tuple(dict.fromkeys(name for norm in norms for name in considered(mechanism, norm, workload, limits)))
+    return tuple(dict.fromkeys(name for norm in norms for name in considered(mechanism, norm, workload, limits, setting)))
 
 
-def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[str, str]:
+def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting: Setting = ALONE) -> dict[str, str]:
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
-    question = _question(norm, workload, limits)
+    question = _question(norm, workload, limits, setting)
     reasons = {name: _reason(each, question) for name, each in REGISTRY.items()}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _question(norm: Norm, workload: Workload, limits: Limits) -> Question:
-    asked = Question(workload, norm, limits)
+def _question(norm: Norm, workload: Workload, limits: Limits, setting: Setting) -> Question:
+    asked = Question(workload, norm, limits, setting)
     able = (each for each in REGISTRY.values() if _cannot(each, asked) is None)
     return replace(asked, best=next((each for each in able if each.certifies(asked)), None))
 
@@ -72,6 +74,10 @@ def _cannot(mechanism: Mechanism, question: Question) -> str | None:
         return pure if "l2" in mechanism.noises else "uses Laplace noise; the budget has a delta"
     if not_long(mechanism, question.workload):
         return beyond_long(question.workload)
+    if question.setting.stream and not mechanism.streams:
+        return "measures all steps at once, and a stream measures them as they become known"
+    if question.setting.extended and not mechanism.extends:
+        return "measures for one horizon only, and the stream's was extended"
     return mechanism.cannot(question.workload)
 
 

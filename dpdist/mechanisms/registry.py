@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.banded import Banded
 from dpdist.mechanisms.base import Mechanism
 from dpdist.mechanisms.buffered import Buffered
 from dpdist.mechanisms.coa import Coa
@@ -46,6 +47,7 @@ REGISTRY: dict[str, Mechanism] = {
         SquareRoot(),
         Triangular(),
         Buffered(),
+        Banded(),
         LowRank(),
         Smoothing(),
         PIdentity(),

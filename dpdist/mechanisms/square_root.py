@@ -32,7 +32,7 @@ class SquareRoot(Mechanism):
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        long = is_long(workload) and has_square_root(workload) and not request.stream
+        long = is_long(workload) and has_square_root(workload) and not request.setting.stream
         arrays, kind = work.arrays(stored=long), "square-root-long" if long else "square-root"
 
         def made(each: Workload) -> FilterStrategy:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, only_for_streams, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.lower_factors import answers_growing, of_one_series, over_series, triangular
+from dpdist.strategies.filters import answers_growing, has_square_root
+from dpdist.strategies.lower_factors import continued, of_one_series, over_series, triangular
 from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
+STREAM_STEPS = 1024
+"""Up to here ``auto`` compares it for streams: every release of one takes a matrix over pairs of steps, 8 MiB each."""
 SQUARES = 9
 """Arrays over pairs of steps that the optimum and its triangular factor take."""
 
@@ -23,12 +27,15 @@ class Triangular(Mechanism):
     summary = "the certified optimum of a filter of the past as a triangular matrix: steps are measured as they become known"
     answers = f"one filter of the past; streams, up to about {2 * DENSE_CELLS:,} steps"
     streams = True
+    extends = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if answers_growing(workload) else "the workload is not one filter of the past whose present counts"
 
     def passed_over(self, question: Question) -> str | None:
-        return "measures steps one after the other, which only a stream needs; ask for it by name"
+        if question.setting.stream and question.cells > STREAM_STEPS and has_square_root(question.workload):
+            return takes_long(STREAM_STEPS)
+        return only_for_streams(question) or question.limits.exceeded_by(self.effort(question.workload))
 
     def effort(self, workload: Workload) -> Effort:
         line = of_one_series(workload)
@@ -36,15 +43,31 @@ class Triangular(Mechanism):
         return replace(needs, memory_bytes=max(needs.memory_bytes, 8 * SQUARES * needs.cells**2))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
-        line = of_one_series(request.workload)
-        needed = self.effort(request.workload).memory_bytes
+        first, *later = (*request.former, request.workload)
+        found, steps = self._alone(first, request.tolerance, work), ""
+        for each in later:
+            steps += f"-{found.operator.shape[0]}"
+            found = self._after(each, found, steps, request.tolerance, work)
+        return over_series(request.workload, found, of_one_series(first).shape[1] if later else None)
+
+    def _alone(self, workload: Workload, tolerance: float, work: PlanWorkspace) -> DenseStrategy:
+        """The optimum of one horizon by itself."""
+        line, needed = of_one_series(workload), self.effort(workload).memory_bytes
         work.check_memory("optimising strategy 'triangular'", needed)
-        name = name_of(line, f"triangular-{request.tolerance:g}")
+        name = name_of(line, f"triangular-{tolerance:g}")
 
         def solve() -> Strategy:
-            resuming = work.resuming(f"{name}-checkpoint.json", partial(triangular, tolerance=request.tolerance))
+            resuming = work.resuming(f"{name}-checkpoint.json", partial(triangular, tolerance=tolerance))
             return work.largest(resuming, line, needed_bytes=needed)
 
         found = kept_dense(work, name, self.name, solve)
         work.forget(f"{name}-checkpoint.json")
-        return over_series(request.workload, found)
+        return found
+
+    def _after(
+        self, workload: Workload, former: DenseStrategy, steps: str, tolerance: float, work: PlanWorkspace
+    ) -> DenseStrategy:
+        """That of a horizon that was extended: it goes on after the former one."""
+        line, own = of_one_series(workload), self._alone(workload, tolerance, work)
+        name = name_of(line, f"triangular-{tolerance:g}-after{steps}")
+        return kept_dense(work, name, self.name, lambda: continued(line, former.operator.dense(), own))

@@ -40,6 +40,7 @@ class Content:
         about: what the publisher says of the data product; None where nothing is said.
         means, variances: the tables of means and of variances of amounts; None where none is asked for.
         suppression: which answers are shown; None: all of them.
+        verifier: whether a copy of the verifier lies beside the files.
         counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
     """
 
@@ -57,6 +58,7 @@ class Content:
     means: pa.Table | None = None
     variances: pa.Table | None = None
     suppression: Suppression | None = None
+    verifier: bool = False
     counted: tuple[bool, ...] = ()
 
     def compared(self, start: int, stop: int) -> Matrix:

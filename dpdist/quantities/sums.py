@@ -33,7 +33,7 @@ class Shares(Quantity):
     counts_records: bool
 
     def stability(self, moved: Distance) -> Distance:
-        return replace(moved, records=moved.records * self.shares)
+        return replace(moved, records=moved.records * self.shares, signed=True)
 
     def refuses(self, beside: Beside) -> Refusal | None:
         """Totals are bounded where persons are told apart, and a series adds up one column alone."""

@@ -59,10 +59,13 @@ def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
     return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
 
 
-def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:
+def mechanism(
+    job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float, compared: Sequence[Strategy] = ()
+) -> dict[str, Any]:
     """The chosen mechanism, how far it is from the best one, and those it was compared with.
 
     Args:
+        compared: their strategies, of which one may know what no strategy can beat for persons in several cells or steps.
         multiplier: what the errors of the table are multiplied with to be in counts.
     """
     lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
@@ -70,6 +73,8 @@ def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multipli
     asked = job.workload
     worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
     queries = asked.queries.shape[0]
+    proofs = [each.persons for each in compared if each.persons is not None]
+    persons = max(proofs, key=lambda each: each.lower_bound) if proofs and chosen.gap is not None else None
     return {
         "name": strategy.name,
         "consistent": strategy.consistent,
@@ -80,6 +85,11 @@ def mechanism(job: Job, strategy: Strategy, table: Sequence[Candidate], multipli
         "cost": chosen.cost,
         "lower_bound": lower,
         "certified_gap": chosen.gap,
+        **(
+            {}
+            if persons is None
+            else {"bound": f"what no strategy can beat for one person in all their places: {persons.how}"}
+        ),
         "rmse": chosen.rmse(queries, multiplier),
         "compared": [_compared(row, queries, multiplier) for row in table],
     }

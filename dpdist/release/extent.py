@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpdist.mechanisms.planner import considered_with, planned_effort
+from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.strategies.needs import Effort
 
@@ -18,7 +19,9 @@ OPERATIONS = 2.0**36
 def effort_of(job: Job) -> Effort:
     """What the optimisers of all mechanisms that are compared take."""
     asked = job.workload
-    return planned_effort(asked.queries, considered_with(asked.chosen, job.norms, asked.queries, asked.limits))
+    return planned_effort(
+        asked.queries, considered_with(asked.mechanism, job.norms, asked.queries, asked.limits, setting_of(job))
+    )
 
 
 def plans_in_one_process(job: Job) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -18,6 +18,7 @@ from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
+from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.operators import Matrix
@@ -35,6 +36,7 @@ from dpdist.release.context import Context
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
+from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.strategies import (
@@ -48,8 +50,9 @@ from dpdist.strategies.product_bound import bound_steps, product_weights
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long, is_separable
 
-CELL_BY_CELL = "identity"
-"""The mechanism that measures every cell by itself, so that what a person adds to several cells is orthogonal."""
+COA = Coa()
+BY_PERSONS = (COA.name, "identity")
+"""The mechanism that knows the optimum for persons, and the one that measures every cell by itself: what a person adds is orthogonal."""
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
 MUCH_NOISE = 100_000
@@ -145,7 +148,7 @@ class Plan(Design):
             "spec_digest": job.digest,
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
-            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier),
+            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.compared),
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
@@ -240,7 +243,7 @@ def plan(context: Context, job: Job) -> Plan:
     _check_fit(job, chosen.strategy, chosen.grid)
     largest = max(option.effort.memory_bytes for option in options)
     before = job.guarantee.course.former
-    former = None if before is None else plan(context, before)
+    former = None if before is None else _by(plan(context, before), chosen.strategy.name)
     planned = Plan(**vars(chosen), job=job, options=options, former=former)
     planned = replace(planned, effort=replace(chosen.effort, memory_bytes=largest))
     memory.check(stage_memory(planned, context.engine), FEWER)
@@ -265,33 +268,44 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
-    compared = _fitting(job, [strategy_of(context, asked, guarantee.course, name, norm) for name in names])
+    if not names:
+        raise InvalidInput(
+            "no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'"
+        )
+    compared = _fitting(job, [strategy_of(context, job, name, norm) for name in names])
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
-    strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(job, compared)
+    reaches = _reaches(job, compared)
+    strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(compared, reaches)
     grid = _grid(job, strategy)
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    moved = job.moved
-    if moved.groups > 1 or moved.participations is not None or measured.totals:
-        # what is certified is the optimum for changes of one cell
-        table = [replace(row, gap=None) for row in table]
+    if reaches:
+        table = _for_persons(table, compared, strategy, reaches, job.moved.records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
-    """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
-    asked, alone = job.workload, mechanism_of(CELL_BY_CELL)
-    names = considered(asked.chosen, norm, asked.queries, asked.limits)
-    several = asked.chosen == AUTO and asked.objective == "total" and job.moved.groups > 1
-    if not several or alone.name in names or alone.cannot(asked.queries) is not None or not_long(alone, asked.queries):
+    """The mechanisms that are compared. A certificate for one record is none for persons in several cells.
+
+    Of these each cell by itself tells little, and the optimum for persons is known where there are few cells.
+    """
+    asked, setting = job.workload, setting_of(job)
+    names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
+    if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1:
         return names
-    return (*names, alone.name)
+    more = [each for each in map(mechanism_of, BY_PERSONS) if each.name not in names and norm in each.noises]
+    if not COA.knows_persons(asked.queries, setting):
+        more = [each for each in more if each.name != COA.name]
+    return (
+        *names,
+        *(each.name for each in more if each.cannot(asked.queries) is None and not not_long(each, asked.queries)),
+    )
 
 
 def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
@@ -302,17 +316,40 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
     return [each for each in compared if _grid(job, each).estimates(cells, jointly=jointly)] or compared
 
 
-def _best(job: Job, compared: list[Strategy]) -> Strategy:
-    """The strategy of least cost. Where a person is in several cells, costs are those of what a person can reach."""
-    if len(compared) == 1 or not (job.measured.totals or job.moved.groups > 1):
+def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
+    """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
+    moved = job.moved
+    if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
+        return {}
+    grids = ((strategy, _grid(job, strategy)) for strategy in compared)
+    return {strategy.name: grid.sensitivity * grid.spacing / strategy.sensitivity for strategy, grid in grids}
+
+
+def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
+    """The strategy of least cost. Where a person is in several cells or steps, costs are those of what a person can reach."""
+    if len(compared) == 1 or not reaches:
         return best(compared)
+    costs = [math.inf if each.workload_cost is None else each.workload_cost * reaches[each.name] ** 2 for each in compared]
+    return compared[costs.index(min(costs))]
 
-    def cost(strategy: Strategy) -> float:
-        grid = _grid(job, strategy)
-        found = strategy.workload_cost
-        return math.inf if found is None else found * (grid.sensitivity * grid.spacing / strategy.sensitivity) ** 2
 
-    return min(compared, key=cost)
+def _for_persons(
+    table: Sequence[Candidate], compared: Sequence[Strategy], chosen: Strategy, reaches: Mapping[str, float], records: int
+) -> list[Candidate]:
+    """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
+
+    They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
+    known; what is certified for changes of one cell does not count.
+    """
+    bound = max((each.persons.lower_bound for each in compared if each.persons is not None), default=None)
+
+    def seen(row: Candidate) -> Candidate:
+        own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
+        gap = None if row.cost is None or bound is None else row.cost * (own / records) ** 2 / bound - 1.0
+        cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
+        return replace(row, cost=cost, worst=worst, gap=gap)
+
+    return [seen(row) for row in table]
 
 
 def alternatives_of(planned: Plan) -> Iterator[Plan]:
@@ -325,7 +362,15 @@ def alternatives_of(planned: Plan) -> Iterator[Plan]:
             bought = planned.job.guarantee.budget.loss_with(grid.norm)
             noise = grid.noise(bought)
             loss = grid.loss(bought, noise)
-            yield replace(planned, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss)
+            former = None if planned.former is None else _by(planned.former, strategy.name)
+            yield replace(planned, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss, former=former)
+
+
+def _by(planned: Plan, mechanism: str) -> Plan:
+    """The plan with another mechanism that was compared, where there is one: a stream's horizons are measured by one mechanism."""
+    if planned.strategy.name == mechanism:
+        return planned
+    return next((each for each in alternatives_of(planned) if each.strategy.name == mechanism), planned)
 
 
 BOUND_COPIES = 6
@@ -374,7 +419,7 @@ def bound_weights(context: Context, planned: Plan) -> DualWeights | None:
     workload = planned.job.workload.queries
     if option is None or lower is None or is_long(workload) or workload is not planned.workload:
         return None
-    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload)[1])
+    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload))
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
@@ -392,6 +437,10 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
+def _grid(job: Job, strategy: Strategy) -> Grid:
+    return strategy.grid_for(job.workload.queries, job.moved)
+
+
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
@@ -407,7 +456,3 @@ def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     basis = integer_basis(queries)
     for block in job.outputs.known:
         basis.coordinates_of(block)
-
-
-def _grid(job: Job, strategy: Strategy) -> Grid:
-    return strategy.grid_for(job.workload.queries, job.moved)

@@ -21,8 +21,9 @@ from dpdist.operators import Matrix
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
 from dpdist.release.separation import separated_design
+from dpdist.release.setting import setting_of
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
-from dpdist.spec.job import AskedQueries, GrowingSeries, OneOff
+from dpdist.spec import Job
 from dpdist.strategies.base import Step, Strategy
 from dpdist.workloads import Workload
 
@@ -31,17 +32,17 @@ _T = TypeVar("_T")
 FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
 
 
-def strategy_of(context: Context, asked: AskedQueries, course: OneOff | GrowingSeries, name: str, norm: Norm) -> Strategy:
+def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
     """One mechanism's strategy for the queries, with its cost. Raises: InvalidInput when it cannot answer; OutOfMemory."""
-    mechanism = mechanism_of(name)
+    asked, mechanism = job.workload, mechanism_of(name)
     mechanism.check(asked.queries)
     request = Request(
         asked.queries,
         norm,
         asked.tolerance,
         worst=asked.objective == "worst" and mechanism.worst,
-        stream=course.grows,
-        former=course.horizons,
+        setting=setting_of(job),
+        former=job.guarantee.course.horizons,
         group_size=asked.eigen.group_size,
         principal=asked.eigen.principal,
     )

@@ -89,6 +89,7 @@ def publish(
         about=_about(outputs.about, job.guarantee.period),
         means=made.get(MEANS),
         variances=made.get(VARIANCES),
+        verifier=outputs.output.verifier,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
         counted=() if rule is None else job.workload.counted,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,7 +41,7 @@ class ReleaseCourse:
     def as_charged(self, context: Context) -> Plan:
         """The plan as the ledger knows it, where it was charged: under 'mechanism: auto' a later version may choose another mechanism."""
         planned = self.planned
-        known = context.ledger.receipt(planned.job.release) if planned.job.workload.chosen == AUTO else None
+        known = context.ledger.receipt(planned.job.release) if planned.job.workload.mechanism == AUTO else None
         if known is None or planned.binding(None) == known.spec_digest:
             return planned
         others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
@@ -89,15 +90,37 @@ class Growing(ReleaseCourse):
     stream: GrowingSeries
 
     def as_charged(self, context: Context) -> Plan:
-        """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once."""
+        """The plan with the mechanism, the noise and the loss of the stream's first release.
+
+        What epsilon and delta buy is computed once; and under 'mechanism: auto' a stream goes on with the mechanism that it was begun
+        with, whatever would be chosen for a new one.
+        """
         releases = self._releases(context.ledger)
-        if not releases or releases[0][0].state != "committed":
+        if not releases:
             return self.planned
+        known = {part.digest for _, part in releases}
+        for planned in self._compared():
+            found = self._begun(context, planned, releases)
+            horizons = (each for each in (found, found.former) if each is not None)
+            if known & {stream_digest(each, self.stream.name) for each in horizons}:
+                return found
+        return self._begun(context, self.planned, releases)
+
+    def _compared(self) -> Iterator[Plan]:
+        """The plan, and under 'mechanism: auto' those with every other mechanism."""
+        yield self.planned
+        if self.planned.job.workload.mechanism == AUTO:
+            yield from alternatives_of(self.planned)
+
+    def _begun(self, context: Context, planned: Plan, releases: Sequence[tuple[Receipt, StreamPart]]) -> Plan:
+        """A plan with the noise and the loss of the stream's first release, if that can be its own."""
         first, _ = releases[0]
+        if first.state != "committed":
+            return planned
         scale = int(committed_measurement(context.store, first).facts["scale"])
-        if abs(scale / self.planned.noise.scale - 1.0) > DRIFT:
-            return self.planned  # another budget: the ledger refuses it, and says why
-        begun = _with(self.planned, scale, first.own)
+        if abs(scale / planned.noise.scale - 1.0) > DRIFT:
+            return planned  # another budget or mechanism: if no plan fits, the ledger refuses it, and says why
+        begun = _with(planned, scale, first.own)
         digest = stream_digest(begun, self.stream.name)
         known = (receipt.own for receipt, part in releases if part.digest == digest)
         return replace(begun, loss=next(known, begun.loss))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist import verify
 from dpdist.errors import DpdistError, StoreError
 from dpdist.machine.objects import Folder, Place, place_at
 from dpdist.machine.state import found_at
@@ -33,13 +34,18 @@ from dpdist.release.ledger_and_store import check_pair, check_release, integers_
 
 @dataclass(frozen=True)
 class Finding:
-    """What was checked, and what differs; empty where it is right."""
+    """What was checked, and what differs; empty where it is right.
+
+    Attributes:
+        told: what is said where nothing differs.
+    """
 
     checked: str
     differs: str = ""
+    told: str = "right"
 
     def __str__(self) -> str:
-        return f"{self.checked}: {self.differs or 'right'}"
+        return f"{self.checked}: {self.differs or self.told}"
 
 
 def finding(checked: str, check: Callable[[], str | None]) -> Finding:
@@ -115,6 +121,8 @@ class Verification:
         if certificate.get("measurement", {}).get("file"):
             check = partial(self._check_measurement, folder, receipt)
             yield finding(f"{release}, published measurement against the store", check)
+        if not whole.differs:
+            yield _together(f"{release}, claims recomputed from its files", list(recomputed(folder)))
         if (self.site / release).is_dir():
             yield finding(f"{release}, its copy in {self.site}", lambda: _check_copy(self.site / release, text))
         tables = dict.fromkeys(table for each in self.ledger.publications(release) for table in each.tables)
@@ -185,6 +193,28 @@ class Verification:
         return "" if same else "its noisy integers are not those of the store"
 
 
+OWN = ("files", "signature")
+"""Claims that are checked here, with the keys that the reader names."""
+
+
+def recomputed(folder: Path, export: Path | None = None) -> Iterator[Finding]:
+    """Every claim of the published files, recomputed by ``dpdist.verify``, which trusts nothing of dpdist.
+
+    Args:
+        export: rows of the publisher's ledger, as 'dpdist ledger export' prints them.
+    """
+    for claim, line in verify.verify(folder, export=export).items():
+        if claim not in OWN and not (claim == "ledger" and export is None):
+            yield Finding(claim, line if line.startswith("wrong") else "", line)
+
+
+def _together(checked: str, findings: Sequence[Finding]) -> Finding:
+    """Many claims in one line."""
+    wrong = "; ".join(str(each) for each in findings if each.differs)
+    beyond = [each.checked for each in findings if not each.told.startswith(("right", "wrong"))]
+    return Finding(checked, wrong, f"right (without {', '.join(beyond)})" if beyond else "right")
+
+
 def _check_copy(copy: Path, text: bytes) -> str:
     report.certificate_of(copy)
     return "" if (copy / report.CERTIFICATE).read_bytes() == text else "it is of another release.json than the published one"
@@ -217,8 +247,8 @@ def _checked(found: object) -> None:
     del found
 
 
-def verified_public(place: Place) -> Iterator[Finding]:
-    """What a reader finds who has the published files alone: signature and digests."""
+def verified_public(place: Place, export: Path | None = None) -> Iterator[Finding]:
+    """What a reader finds who has the published files alone: signature and digests, and every claim recomputed."""
     with place.copied() as folder:
         named = signatures.named_keys()
         known = "which is named to you" if named else "compare it with the one that the publisher gives"
@@ -229,3 +259,4 @@ def verified_public(place: Place) -> Iterator[Finding]:
         else:
             yield Finding(f"signature of the key {key} ({known})")
         yield finding("digests of all files", lambda: _checked(report.certificate_of(folder)))
+        yield from recomputed(folder, export)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.mechanisms.base import Setting
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
@@ -21,6 +22,7 @@ from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles, InQuery
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
+from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_long
 
 
@@ -185,16 +187,30 @@ def _check_stream(job: Job) -> None:
     if (
         len(job.workload.entries) > 1
         or not job.workload.entries[0].kind.over_time
-        or not mechanism_of(job.workload.chosen).streams
-        or mechanism_of(job.workload.chosen).refuses(job.workload.queries) is not None
-        or (is_long(job.workload.queries) and not has_square_root(job.workload.queries))
+        or not any(_streams(name, job.workload.queries) for name in _named(job.workload.mechanism))
     ):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.streams)
         raise InvalidInput(
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             f"'mechanism: auto', {able}"
         )
+    if job.norms == ("l1",):
+        cure = "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'"
+        raise InvalidInput(f"a stream uses Gaussian noise: {cure}")
     through_of(course.stream, course.series)
+
+
+def _named(mechanism: str) -> tuple[str, ...]:
+    """The mechanisms that a spec leaves open."""
+    return tuple(REGISTRY) if mechanism == AUTO else (mechanism,)
+
+
+def _streams(name: str, queries: Workload) -> bool:
+    """Whether a mechanism measures the queries step by step."""
+    mechanism = mechanism_of(name)
+    if not mechanism.streams or mechanism.cannot(queries) is not None:
+        return False
+    return has_square_root(queries) if is_long(queries) else True
 
 
 def _check_extension(job: Job) -> None:
@@ -202,10 +218,10 @@ def _check_extension(job: Job) -> None:
     course = job.guarantee.course
     if course.former is None:
         return
-    if not mechanism_of(job.workload.chosen).extends:
+    if not any(mechanism_of(name).extends for name in _named(job.workload.mechanism)):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.extends)
         raise InvalidInput(
-            f"mechanism {job.workload.chosen!r} measures for one horizon only, which cannot be extended: begin another stream, with "
+            f"mechanism {job.workload.mechanism!r} measures for one horizon only, which cannot be extended: begin another stream, with "
             f"{able} if it may grow further"
         )
     if job.guarantee.cap.per != "total":
@@ -272,10 +288,12 @@ def _check_noise(job: Job) -> None:
 
 def _check_mechanism(job: Job) -> None:
     """A mechanism that needs the other kind of noise than the budget allows, cannot have the objective, or cannot answer."""
-    pure, chosen = job.norms == ("l1",), None if job.workload.chosen == AUTO else mechanism_of(job.workload.chosen)
+    asked = job.workload
+    pure, chosen = job.norms == ("l1",), None if asked.mechanism == AUTO else mechanism_of(asked.mechanism)
     _check_targets(job)
-    if job.workload.objective == "worst":
-        of_worst(() if pure else considered(job.workload.chosen, "l2", job.workload.queries, job.workload.limits))
+    if asked.objective == "worst":
+        setting = Setting(stream=job.guarantee.course.grows)
+        of_worst(() if pure else considered(asked.mechanism, "l2", asked.queries, asked.limits, setting))
     if chosen is None:
         return
     if not chosen.noises & set(job.norms):

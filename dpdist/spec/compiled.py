@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from dpdist.identities import canonical
-from dpdist.mechanisms.registry import AUTO, REGISTRY
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
@@ -75,17 +74,10 @@ def compiled(
     return Job(
         Origin(records, folder, tuple(spec.domain), first.series.of if first.over_time else None),
         measured,
-        AskedQueries(entries, measured, spec.mechanism, _chosen(spec), spec.objective, spec.tolerance, limits, eigen),
+        AskedQueries(entries, measured, spec.mechanism, spec.objective, spec.tolerance, limits, eigen),
         guarantee,
         Outputs(spec.title or spec.release, measured, spec.output, spec.postprocess, spec.about, companions),
     )
-
-
-def _chosen(spec: ReleaseSpec) -> str:
-    """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
-    if spec.mechanism == AUTO and spec.stream is not None:
-        return next(name for name, each in REGISTRY.items() if each.streams)
-    return spec.mechanism
 
 
 def _former(spec: ReleaseSpec) -> ReleaseSpec | None:

@@ -42,14 +42,12 @@ class AskedQueries:
     """The queries, and how the noise is to be spread over them.
 
     Attributes:
-        mechanism: as the spec says it.
-        chosen: the mechanism asked for, where the rest of the spec leaves only one; else ``mechanism``.
+        mechanism: the one asked for, or ``auto``.
     """
 
     entries: tuple[QuerySpec, ...]
     measured: CountedCells
     mechanism: str
-    chosen: str
     objective: Literal["total", "worst"]
     tolerance: float
     limits: Limits

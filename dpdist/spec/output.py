@@ -69,6 +69,12 @@ class OutputSpec(SpecPart):
         "every answer that it determines, at no charge. The guarantee covers it as it covers the answers",
         examples=[False],
     )
+    verifier: bool = Field(
+        False,
+        description="also publishes verify.py, a program of one file with which readers check every claim of the release from its files, "
+        "with NumPy alone",
+        examples=[True],
+    )
     to: tuple[TargetSpec, ...] = Field(
         (),
         description="tables of warehouses into which the answers are written, too. A table holds each release once",

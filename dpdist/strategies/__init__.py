@@ -1,5 +1,6 @@
 """Strategies: one algorithm a file, and the bounds that certify them. Mechanisms that plan with them: ``dpdist.mechanisms``."""
 
+from dpdist.strategies.bands import banded
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.buffers import buffered
@@ -34,6 +35,7 @@ __all__ = [
     "Solve",
     "Step",
     "Strategy",
+    "banded",
     "buffered",
     "coa",
     "convolution",

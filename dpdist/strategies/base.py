@@ -18,6 +18,7 @@ from dpdist.notebooks import html_table
 from dpdist.operators import Matrix, Operator
 from dpdist.stability import Distance, Neighbours
 from dpdist.strategies import linear
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Workload
 from dpdist.workloads.base import counted
 
@@ -107,6 +108,11 @@ class Strategy(ABC):
     @property
     def norm(self) -> Norm:
         return "l2"
+
+    @property
+    def persons(self) -> PersonsBound | None:
+        """What no strategy can beat for persons in several cells or steps, with its proof; None where it is not known."""
+        return None
 
     @property
     def consistent(self) -> bool:

@@ -50,19 +50,20 @@ class DualWeights:
         return out
 
 
-def dual_weights(
-    workload: Workload, compared: Sequence[Strategy], lower: float, product: Callable[[], dict[int, Matrix]]
-) -> DualWeights | None:
+Products = Callable[[], tuple[float, dict[int, Matrix]]]
+"""A bound under Gaussian noise, and the weights of each attribute's values that prove it, computed when they are needed."""
+
+
+def dual_weights(workload: Workload, compared: Sequence[Strategy], lower: float, product: Products) -> DualWeights | None:
     """Weights that prove a lower bound of a workload's cost; None where none that are at hand come near it.
 
     Args:
         compared: the strategies that the bound may come from, all for one kind of noise.
         lower: the bound.
-        product: weights of each attribute's values, computed when they are needed.
     """
     norm, shape, cells = compared[0].norm, workload.domain.shape, workload.shape[1]
     if cells > MOST_CELLS:
-        return _of_many_cells(workload, compared, product)
+        return _of_many_cells(workload, compared, lower / UNIT_VARIANCE[norm], product)
     gram = workload.gram()
     for weights in _candidates(workload, compared, gram, product):
         found = weights.over_cells(shape)
@@ -71,9 +72,7 @@ def dual_weights(
     return None
 
 
-def _candidates(
-    workload: Workload, compared: Sequence[Strategy], gram: Matrix, product: Callable[[], dict[int, Matrix]]
-) -> Iterator[DualWeights]:
+def _candidates(workload: Workload, compared: Sequence[Strategy], gram: Matrix, product: Products) -> Iterator[DualWeights]:
     """What is cheap first."""
     yield DualWeights("equal")
     for strategy in compared:
@@ -84,17 +83,17 @@ def _candidates(
         if strategy.lower_bound is not None and strategy.gap < 1e-3:
             yield DualWeights("cells", {0: _met_by(strategy.operator.gram(), gram)})
     if is_separable(workload):
-        yield DualWeights("products", product())
+        yield DualWeights("products", product()[1])
 
 
-def _of_many_cells(
-    workload: Workload, compared: Sequence[Strategy], product: Callable[[], dict[int, Matrix]]
-) -> DualWeights | None:
-    """Weights that nobody evaluates here: the verifier says how far they reach."""
-    solved = next((each for strategy in compared if (each := _solved(strategy, workload)) is not None), None)
-    if solved is not None:
-        return DualWeights("cells", {0: solved})
-    return DualWeights("products", product()) if is_separable(workload) else None
+def _of_many_cells(workload: Workload, compared: Sequence[Strategy], lower: float, product: Products) -> DualWeights | None:
+    """The weights of a solver that has converged, which are not evaluated again, or those of products."""
+    for strategy in compared:
+        solved = _solved(strategy, workload)
+        if solved is not None and strategy.gap < NEAR:
+            return DualWeights("cells", {0: solved})
+    proven, weights = product() if is_separable(workload) else (0.0, {})
+    return DualWeights("products", weights) if proven >= lower * (1 - NEAR) else None
 
 
 def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:

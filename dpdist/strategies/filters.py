@@ -133,6 +133,11 @@ def is_past(workload: Workload) -> bool:
     return True
 
 
+def answers_growing(workload: Workload) -> bool:
+    """Whether the workload is one filter of the past whose present counts."""
+    return is_filters(workload) and is_past(workload) and float(line_of(workload)[2][0].entries.read(0, 1)[0]) != 0.0
+
+
 def _of_the_past(workload: Workload) -> Toeplitz:
     """The one filter of the past that a workload asks for. Raises: InvalidInput for other workloads."""
     filters = line_of(workload)[2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import scipy
@@ -20,18 +21,23 @@ from dpdist.grids.triangular import triangular_grid
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Total
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import OnStep, Strategy, ignore
-from dpdist.strategies.filters import is_past
+from dpdist.strategies.filters import answers_growing
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.kinds import is_filters, line_of
+from dpdist.workloads.kinds import line_of
 
 
 @dataclass(frozen=True, repr=False)
 class TriangularStrategy(Strategy):
-    """A lower triangular matrix along the steps of every series."""
+    """A lower triangular matrix along the steps of every series.
+
+    Attributes:
+        first_steps: of the first horizon of a stream that was extended, for which its noise is; None: of the only one.
+    """
 
     factor: Matrix = field(kw_only=True, repr=False)
+    first_steps: int | None = field(default=None, kw_only=True)
 
     def worst(self, workload: Workload) -> float:
         (each,) = line_of(workload)[2]
@@ -42,14 +48,8 @@ class TriangularStrategy(Strategy):
         axis, axes, _ = line_of(workload)
         shape, sizes = tuple(workload.domain.shape[a] for a in axes), workload.domain.sizes
         place = axes.index(axis)
-        return triangular_grid(
-            self.factor, shape, place, axes, neighbours=neighbours, most_records=most_records, sizes=sizes
-        )
-
-
-def answers_growing(workload: Workload) -> bool:
-    """Whether ``triangular`` answers a workload: one filter of the past whose present counts."""
-    return is_filters(workload) and is_past(workload) and float(line_of(workload)[2][0].entries.read(0, 1)[0]) != 0.0
+        given: dict[str, Any] = {"neighbours": neighbours, "most_records": most_records, "sizes": sizes}
+        return triangular_grid(self.factor, shape, place, axes, first_steps=self.first_steps, **given)
 
 
 def of_one_series(workload: Workload) -> Workload:
@@ -92,13 +92,42 @@ def triangular(
         ) from error
     factor = np.tril(reversed_factor[::-1, ::-1])
     factor /= np.sqrt(np.einsum("ij,ij->j", factor, factor).max())
+    return replace(optimum, name="triangular", operator=Dense(factor), workload_cost=_cost(workload, factor))
+
+
+def _cost(workload: Workload, factor: Matrix) -> float:
+    """Total variance of one series at noise multiplier 1, for a factor of any length."""
     (each,) = line_of(workload)[2]
     spread = each.matvec(scipy.linalg.solve_triangular(factor, np.eye(each.n), lower=True, check_finite=False))
-    cost = workload.blocks[0].weight ** 2 * float(np.einsum("ij,ij->", spread, spread))
-    return replace(optimum, name="triangular", operator=Dense(factor), workload_cost=cost)
+    longest = float(np.einsum("ij,ij->j", factor, factor).max())
+    return workload.blocks[0].weight ** 2 * longest * float(np.einsum("ij,ij->", spread, spread))
 
 
-def over_series(workload: Workload, found: DenseStrategy) -> TriangularStrategy:
+def continued(workload: Workload, former: Matrix, own: DenseStrategy) -> DenseStrategy:
+    """A factor that goes on after that of a former horizon: its rows stay, and those of the longer horizon's own factor follow.
+
+    They are brought to the scale that costs least, which is searched around the one in which the last diagonal entries agree.
+    """
+    steps, whole = former.shape[0], own.operator.dense()
+
+    def of(scale: float) -> Matrix:
+        made: Matrix = math.exp(scale) * whole
+        made[:steps] = 0.0
+        made[:steps, :steps] = former
+        return made
+
+    middle = math.log(abs(former[-1, -1] / whole[steps - 1, steps - 1]))
+    found = scipy.optimize.minimize_scalar(
+        lambda scale: _cost(workload, of(scale)),
+        bounds=(middle - 1.0, middle + 1.0),
+        method="bounded",
+        options={"maxiter": 30},
+    )
+    factor = of(float(found.x))
+    return replace(own, operator=Dense(factor), workload_cost=_cost(workload, factor))
+
+
+def over_series(workload: Workload, found: DenseStrategy, first_steps: int | None = None) -> TriangularStrategy:
     """The strategy for every series of a workload, from that of one."""
     axis, axes, _ = line_of(workload)
     series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
@@ -111,4 +140,4 @@ def over_series(workload: Workload, found: DenseStrategy) -> TriangularStrategy:
     operator = parts[0] if len(parts) == 1 else Kronecker(parts)
     cost = None if found.workload_cost is None else series * found.workload_cost
     lower = None if found.lower_bound is None else series * found.lower_bound
-    return TriangularStrategy("triangular", operator, cost, lower, found.solve, factor=line.array)
+    return TriangularStrategy("triangular", operator, cost, lower, found.solve, factor=line.array, first_steps=first_steps)

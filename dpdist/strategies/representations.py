@@ -21,6 +21,7 @@ from dpdist.grids.totals import Totals
 from dpdist.operators import Dense, Identity, Matrix, Product
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Block, Workload, integer_basis
 from dpdist.workloads.kinds import is_marginals
 
@@ -50,6 +51,7 @@ class DenseStrategy(Strategy):
 
     supports_fractional_records: ClassVar[bool] = True
     norm: Norm = "l2"
+    persons: PersonsBound | None = field(default=None, kw_only=True)
 
     def worst(self, workload: Workload) -> float | None:
         if isinstance(self.operator, Identity):

@@ -160,7 +160,7 @@ def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path)
     with np.load(place, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     facts = json.loads(arrays.pop("facts").item())
-    assert set(facts) == {"format", "release", "attributes", "noise", "measurement", "strategy"}
+    assert set(facts) == {"format", "release", "shape", "attributes", "noise", "measurement", "strategy", "queries", "bound"}
     assert set(facts["noise"]) == {"kind", "scale", "deviation"}
     stored = Store(home / "store").open("measurements/small-1")
     np.testing.assert_array_equal(arrays.pop("values"), Store(home / "store").read(stored))
@@ -171,7 +171,10 @@ def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path)
     np.testing.assert_array_equal(arrays.pop("mixing"), grid.mixing)
     for axis, codes in enumerate(grid.base.codes):
         np.testing.assert_array_equal(arrays.pop(f"codes_{axis}"), codes)
-    assert not arrays
+    assert {name.partition("_")[0] for name in arrays} <= {
+        "query",
+        "bound",
+    }  # rows that the spec asks for, and weights of cells
     shutil.rmtree(done.folder)
     assert (run(path, home).folder / "measurement.npz").read_bytes() == first
 

@@ -43,6 +43,5 @@ def installation(
     slow = request.node.get_closest_marker("slow") is not None
     ledger_url, server_url = postgres.database(), postgres.database()
     found = Installation(tmp_path, server_url, ledger_url, f"{s3}/{tmp_path.name}", hook[0], migrated=slow)
-    found.ledger_url = ledger_url
     yield found
     found.stop()

@@ -32,7 +32,7 @@ class Installation:
     """
 
     def __init__(self, folder: Path, server_url: str, ledger_url: str, s3: str, hook: str, *, migrated: bool) -> None:
-        self.folder, self.s3 = folder, s3
+        self.folder, self.ledger_url, self.s3 = folder, ledger_url, s3
         tables = {} if migrated else with_tables(server_url)
         self.port = HeldPort()
         self.api = f"http://127.0.0.1:{self.port.number}/api"

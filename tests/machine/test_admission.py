@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster, SpecCluster, versions
 
 from dpdist.errors import EngineError, StoreError
-from dpdist.machine import engine
+from dpdist.machine import admission, engine
 from dpdist.machine.engine import Engine, handing, workforce
 from dpdist.machine.store import Store
 from tests import HANGS, small
@@ -103,10 +104,31 @@ def test_a_worker_that_lacks_something_is_left_alone(
     workers.become(**lack, only=False)
     with pytest.raises(EngineError) as refused, engine.started(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/lacks")).map(address, range(40))
-    if "installed" not in lack:
-        wanted = rf"no worker of the cluster can do the tasks of this run: the worker at {workers.lame} {line}.* \(and 1 more lack"
-        assert re.match(wanted, str(refused.value))
+    wanted = (
+        rf"no worker of the cluster can do the tasks of this run: the worker at {workers.lame} {line}.* \(and 1 more lack"
+    )
+    assert re.match(wanted, str(refused.value))
     assert "\n" not in str(refused.value)
+
+
+def test_a_worker_that_hangs_holds_up_nobody(s3: str, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for a limited time and named once; the scheduler would have it for minutes more."""
+    monkeypatch.setattr(admission, "ANSWER_SECONDS", 1)
+    hanging = workers.client.run(os.getpid)[workers.lame]
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        with engine.started(workers.cluster.scheduler_address) as started:
+            workers.use(started, Store(f"{s3}/hangs"))
+            for _ in range(2):
+                assert set(started.map(address, range(4))) == {workers.sound}
+            assert started.on_largest_worker(engine.this_worker) == workers.sound
+            assert len(workers.client.scheduler_info(n_workers=-1)["workers"]) == 2
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    (told,) = workers.told
+    assert told.startswith(
+        f"the worker at {workers.lame} has not answered for 1 seconds: look at its machine; it gets no tasks"
+    )
 
 
 def loses_the_store(item: int) -> str:

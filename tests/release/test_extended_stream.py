@@ -15,11 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import scipy
 import sqlalchemy as sa
 import yaml
 
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
-from dpdist.grids.filters import FilterGrid, rounded_up
+from dpdist.grids.base import Grid
+from dpdist.grids.filters import FilterGrid
+from dpdist.grids.series import SeriesGrid, rounded_up
+from dpdist.grids.triangular import TriangularGrid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.page import report
@@ -70,21 +74,33 @@ def truth(steps: int) -> np.ndarray:
     return counts.cumsum(axis=0).ravel()
 
 
-def test_an_extension_keeps_what_was_released_and_charges_the_rest(home: Path) -> None:
+def rows_of(grid: Grid) -> np.ndarray:
+    """The integers that one series is measured with, (steps, steps)."""
+    if isinstance(grid, TriangularGrid):
+        return grid.factor
+    assert isinstance(grid, FilterGrid)
+    listed = grid.coefficients.read(0, grid.steps)
+    return scipy.linalg.toeplitz(listed, np.zeros_like(listed))
+
+
+@pytest.mark.parametrize(
+    "mechanism", ["auto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("square-root", "triangular", "banded"))]
+)
+def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: str, home: Path) -> None:
     """Three horizons: old answers stay, errors are as told, the ledger holds no less than the whole mechanism reveals."""
-    first = run(spec(home, 0, 5, 7), home)
-    second = run(spec(home, 1, 11, 11, (7,)), home)
-    third = run(spec(home, 2, 12, 19, (7, 11)), home)
+    given = {"mechanism": mechanism}
+    first = run(spec(home, 0, 5, 7, **given), home)
+    second = run(spec(home, 1, 11, 11, (7,), **given), home)
+    third = run(spec(home, 2, 12, 19, (7, 11), **given), home)
     assert [each.charged for each in (first, second, third)] == [True, True, True]
-    assert not run(spec(home, 3, 14, 19, (7, 11)), home).charged
+    assert not run(spec(home, 3, 14, 19, (7, 11), **given), home).charged
     grids = [each.plan.grid for each in (first, second, third)]
     taps, values = [], []
     for each, grid in zip((first, second, third), grids, strict=True):
-        assert isinstance(grid, FilterGrid)
-        taps.append(grid.coefficients.read(0, grid.steps))
+        taps.append(rows_of(grid))
         values.append(report.load(each.folder)[0])
     for one, other in zip(taps, taps[1:], strict=False):
-        np.testing.assert_array_equal(other[: one.size], one)
+        np.testing.assert_array_equal(other[: len(one), : len(one)], one)
     for one, other in zip(values, values[1:], strict=False):
         np.testing.assert_allclose(other["answer"].to_numpy()[: one.num_rows], one["answer"].to_numpy(), atol=0.01)
     assert len({each.plan.noise.scale for each in (first, second, third)}) == 1
@@ -109,18 +125,18 @@ def test_an_extension_keeps_what_was_released_and_charges_the_rest(home: Path) -
         "extended_from": {"of": 24, "rho": str(whole[1]), "extended_from": {"of": 16, "rho": str(RHO)}},
     }
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
-    again = run(spec(home, 1, 11, 11, (7,)), home)
+    again = run(spec(home, 1, 11, 11, (7,), **given), home)
     assert not again.charged
     assert again.plan.loss == second.plan.loss
 
 
 def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) -> None:
     """Brute force: what any record adds over all horizons, measured with the noise of the first, stays within what is charged."""
-    for mechanism, neighbours in (("square-root", "replace-one"), ("buffered", "add-remove")):
+    for mechanism, neighbours in (("square-root", "replace-one"), ("triangular", "replace-one"), ("buffered", "add-remove")):
         made = planned(tmp_path / mechanism / neighbours, 3, 9, (3, 6), mechanism=mechanism, neighbours=neighbours)
         grid = made.grid
-        assert isinstance(grid, FilterGrid)
-        cells = [grid.measure(unit.reshape(10, 2)).astype(object) for unit in np.eye(20, dtype=np.int64)]
+        rows = rows_of(grid).astype(object)
+        cells = list(np.kron(rows, np.eye(2, dtype=object)).T)
         moves = list(cells)
         if neighbours == "replace-one":
             moves += [one - other for one in cells for other in cells]
@@ -142,20 +158,17 @@ def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) ->
 
 def _reading(made: Plan) -> np.ndarray:
     """What reads one series: W C^-1 in counts."""
-    grid = made.grid
-    assert isinstance(grid, FilterGrid)
-    listed = grid.coefficients.read(0, grid.steps) * grid.spacing
-    factor = np.array([[listed[i - j] if i >= j else 0.0 for j in range(grid.steps)] for i in range(grid.steps)])
-    return np.tril(np.ones((grid.steps, grid.steps))) @ np.linalg.inv(factor)
+    factor = rows_of(made.grid) * made.grid.spacing
+    return np.tril(np.ones(factor.shape)) @ np.linalg.inv(factor)
 
 
 def test_several_steps_of_one_person_are_charged_over_the_whole_horizon(tmp_path: Path) -> None:
     person = {"path": "records.parquet", "person": {"participations": 3, "separation": 4}}
     made = planned(tmp_path, 3, 11, (5,), records=person)
-    alone = planned(tmp_path / "alone", 3, 5, records=person)
+    alone = planned(tmp_path / "alone", 3, 5, records=person, mechanism=made.strategy.name)
     assert made.former is not None
     assert made.former.grid.digest == alone.grid.digest
-    assert isinstance(made.grid, FilterGrid)
+    assert isinstance(made.grid, SeriesGrid)
     assert (
         made.grid.first_squared == alone.grid.sensitivity_squared
     )  # two steps fit into the first horizon, three into this one
@@ -219,8 +232,6 @@ def test_what_is_no_extension_is_refused(home: Path) -> None:
         load(spec(home, 1, 7, 7, (7,)))
     with pytest.raises(InvalidSpec, match="oldest first"):
         load(spec(home, 1, 11, 11, (9, 7)))
-    with pytest.raises(InvalidSpec, match="measures for one horizon only"):
-        load(spec(home, 1, 11, 11, (7,), mechanism="triangular"))
     edges = {"day": {"edges": list(range(13))}, "shop": {"categories": ["x", "y"]}}
     with pytest.raises(InvalidSpec, match="former 'to'"):
         load(spec(home, 1, 11, 11, (7,), domain=edges))

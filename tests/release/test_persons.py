@@ -59,21 +59,20 @@ def test_persons_are_counted_once_in_each_of_their_first_groups(home: Path) -> N
     done = small.run(path, home)
     truth = bounded(visits(), 3)
     error = done.answers.arrow["standard_error"][0].as_py()
-    assert error == pytest.approx(np.sqrt(3 / (2 * 0.1)), rel=1e-3)  # sqrt(l) / sqrt(2 rho)
+    assert error == pytest.approx(3.6180, rel=1e-3)  # where every cell by itself has sqrt(l) / sqrt(2 rho) = 3.8730
     for row in done.answers.arrow.to_pylist():
         assert row["answer"] == pytest.approx(truth[row["sex"], row["work"]], abs=5 * error)
     certificate = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
     privacy = certificate["privacy"]
     assert (privacy["most_groups_of_one_person"], privacy["most_records_of_one_person"]) == (3, 1)
-    assert privacy["sensitivity_squared_on_grid"] == str(3 * 2**60)
     assert "so that their counts are too small" in privacy["bound"]
     assert certificate["method"]["counted"] == "persons"
-    assert certificate["mechanism"]["certified_gap"] is None
+    assert certificate["mechanism"]["certified_gap"] == pytest.approx(0, abs=1e-6)
+    assert certificate["mechanism"]["bound"].endswith("closed form over all sets of cells of one size")
     assert certificate["measurement"]["why"] == "it counts persons by group, and sums over groups are no numbers of persons"
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert "so that their counts are too small" in page
-    assert "certified: no matrix mechanism" not in page
     files = small.tree(Path(done.folder))
     shutil.rmtree(done.folder)
     assert small.tree(Path(small.run(path, home).folder)) == files
@@ -89,8 +88,10 @@ def test_a_release_killed_after_its_charge_publishes_the_same_bytes(home: Path) 
 def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     """Of 2,000 simulated releases with the noise of the plan; a noise that is a fifth too large is seen."""
     changes = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}} if pure else {}
+    changes |= {"mechanism": "identity"}
     path = small.write(home.parent / "data", table=visits(), **ASKED, **changes)
     made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    assert made.strategy.name == "identity"
     draws = made.noise.draw(bytes(32), count=6 * 2000) * made.grid.spacing
     half = (float(made.noise.half_width_95(1.0)) if pure else NORMAL_95) * made.noise.deviation * made.grid.spacing
     assert 0.94 <= (np.abs(draws) <= half).mean() <= 0.965
@@ -106,8 +107,9 @@ def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
         home.parent / "data", table=visits(), **{**ASKED, "records": records, "workload": [{"marginals": {"ways": [1, 2]}}]}
     )
     made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
-    assert made.strategy.name == "identity"
-    assert made.grid.sensitivity_squared == 3 * 4 * 2**60
+    assert made.strategy.name == "coa"
+    assert {row.mechanism for row in made.table} >= {"coa", "identity"}
+    assert made.certificate()["mechanism"]["certified_gap"] == pytest.approx(0, abs=1e-4)
     assert "groups count, with at most 2 records each" in made.certificate()["privacy"]["bound"]
     assert small.run(path, home).certificate["cells"] == 6
 

@@ -786,13 +786,13 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
 
     context = Context(home, Store(home / "store"), engine.inline(), tell)
     with pytest.raises(KeyboardInterrupt):
-        planning.strategy_of(context, spec.workload, spec.guarantee.course, "coa", "l2")
+        planning.strategy_of(context, spec, "coa", "l2")
     starts: list[Any] = []
     original = coa_mechanism.coa
     monkeypatch.setattr(coa_mechanism, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
     quiet = Context(home, Store(home / "store"), engine.inline(), silent)
-    assert planning.strategy_of(quiet, spec.workload, spec.guarantee.course, "coa", "l2").gap < 1e-6
+    assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))
     monkeypatch.setattr(coa_mechanism, "coa", None)
-    assert planning.strategy_of(quiet, spec.workload, spec.guarantee.course, "coa", "l2").gap < 1e-6
+    assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6

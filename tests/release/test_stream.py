@@ -19,6 +19,7 @@ from dpdist.arrays.past import Root, root_of
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.filters import FilterGrid
 from dpdist.machine.store import Store
+from dpdist.mechanisms.triangular import Triangular
 from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
@@ -56,11 +57,11 @@ def truth(path: Path, steps: int) -> np.ndarray:
 
 
 def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
-    """Old answers stay as they were, new ones follow; the whole is the square root's measurement of the whole series."""
+    """Old answers stay as they were, new ones follow; the whole is one filter's measurement of the whole series."""
     answers: list[np.ndarray] = []
     measured, plan = [], None
     for number, through in enumerate((3, 4, 11)):
-        path = release(home, number, through)
+        path = release(home, number, through, mechanism="square-root")
         done = run(path, home)
         assert done.charged == (number == 0)
         table, certificate = report.load(done.folder)
@@ -90,10 +91,29 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     with opened(home) as ledger:
         assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
         assert ledger.verify().releases == 3
-    again = run(release(home, 1, 4), home)
+    path = release(home, 1, 4, mechanism="square-root")
+    again = run(path, home)
     assert not again.charged
     shutil.rmtree(again.folder)
-    np.testing.assert_array_equal(report.load(run(release(home, 1, 4), home).folder)[0]["answer"].to_numpy(), answers[1])
+    np.testing.assert_array_equal(report.load(run(path, home).folder)[0]["answer"].to_numpy(), answers[1])
+
+
+def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path) -> None:
+    """The least error for a new stream; one that another version began otherwise is not begun anew, and is charged nothing."""
+    begun = run(release(home, 0, 3), home)
+    compared = {row.mechanism: row.cost for row in begun.plan.table}
+    assert compared.keys() == {"square-root", "triangular"}
+    assert begun.plan.strategy.name == min(compared, key=lambda name: compared[name] or 0) == "triangular"
+    with mock.patch.object(Triangular, "passed_over", return_value="an earlier version did not know it"):
+        other = run(release(home, 10, 3, stream={"name": "early", "through": 3}), home)
+        assert other.plan.strategy.name == "square-root"
+    later = run(release(home, 11, 6, stream={"name": "early", "through": 6}), home)
+    assert (later.plan.strategy.name, later.charged) == ("square-root", False)
+    np.testing.assert_allclose(
+        report.load(later.folder)[0]["answer"].to_numpy()[:8], report.load(other.folder)[0]["answer"].to_numpy(), atol=0.01
+    )
+    again = run(release(home, 1, 6), home)
+    assert (again.plan.strategy.name, again.charged) == ("triangular", False)
 
 
 def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:

@@ -65,10 +65,11 @@ def verified(folder: Path, release: str = "small-1") -> dict[str, str]:
 
 BLOCKS, FILES, CLAIMS = "every block of its measurement", "signature and files", "certificate against the ledger's row"
 MEASURED, COPY = "published measurement against the store", "its copy"
+RECOMPUTED = "claims recomputed from its files"
 
 
 def test_what_is_right_is_told_so(copy: Path) -> None:
-    right = {BLOCKS: "", FILES: "", CLAIMS: "", MEASURED: "", COPY: ""}
+    right = {BLOCKS: "", FILES: "", CLAIMS: "", MEASURED: "", RECOMPUTED: "", COPY: ""}
     assert verified(copy) == verified(copy, "small-2") == verified(copy, "releases/small-1") == right
     with opened(copy / "home") as ledger:
         found = [
@@ -76,7 +77,7 @@ def test_what_is_right_is_told_so(copy: Path) -> None:
             *Verification(Store(copy / "home" / "store"), ledger, Path("site")).everything(),
         ]
     assert [each for each in found if each.differs] == []
-    assert len(found) == 12
+    assert len(found) == 14
 
 
 def forged(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -129,6 +130,7 @@ def test_a_lie_of_the_publisher_differs_from_the_ledger(copy: Path, field: str, 
     forged(copy, change)
     found = verified(copy)
     assert found.pop(CLAIMS)
+    del found[RECOMPUTED]  # which sees some of them, too
     assert set(found.values()) == {""}
 
 
@@ -173,7 +175,7 @@ PLANTED: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "the signature removed": (lambda folder: (folder / "releases/small-1/release.json.sig").unlink(), {FILES}),
     "another signer": (resigned, {FILES}),
     "another release": (swapped, {FILES, CLAIMS, MEASURED, COPY}),
-    "other published integers": (other_values, {MEASURED}),
+    "other published integers": (other_values, {MEASURED}),  # by less than answers are rounded to
     "a bit of the site's copy": (lambda folder: altered(folder / "site/small-1/answers.csv"), {COPY}),
     "a site of another release": (
         lambda folder: (shutil.rmtree("site/small-1"), shutil.copytree("site/small-2", "site/small-1")),
@@ -205,14 +207,14 @@ def test_the_command_ends_with_one_where_something_differs(
     command = CommandLine(monkeypatch, capsys)
     ended = command("verify", "all")
     assert ended.code == 0
-    assert ended.out.count(": right") == 12
+    assert ended.out.count(": right") == 14
     assert command("verify", "small-3").out == "small-3, ledger: it is not charged: only a finished release can be verified"
     with sa.create_engine(f"sqlite:///{copy / 'home' / 'ledger.db'}").begin() as connection:
         connection.execute(db.salts.insert().values(release="small-1", salt=bytes(32)))
     ended = command("verify", "all")
     assert ended.code == 1
     assert "its salt must be there exactly while it is reserved or drawing" in ended.out
-    assert ended.out.count(": right") == 11
+    assert ended.out.count(": right") == 13
     assert command("verify", "all", "--head", "0" * 64).code == 1
     ended = command("verify", "small-1")
     assert ended.code == 0
@@ -226,8 +228,10 @@ def test_an_outsider_needs_the_published_files_alone(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No home, no ledger, no key; whose key it is only the publisher can say."""
-    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "nowhere"))
     command, folder = CommandLine(monkeypatch, capsys), "releases/small-1"
+    with opened(copy / "home") as ledger:
+        (tmp_path / "rows.json").write_text("".join(json.dumps(entry) + "\n" for entry in ledger.entries()))
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "nowhere"))
     key = json.loads((copy / folder / "release.json.sig").read_text())["public_key"]
     ended = command("verify", folder, "--public")
     assert ended.code == 0
@@ -242,5 +246,18 @@ def test_an_outsider_needs_the_published_files_alone(
     assert command("verify", folder, "--public").code == 0  # of another publisher, as far as anybody can tell
     altered(copy / folder / "answers.zarr" / "zarr.json")
     found = list(verified_public(place_at(copy / folder)))
-    assert [bool(each.differs) for each in found] == [False, True]
+    assert [each.checked for each in found if each.differs] == ["digests of all files"]
+    claims = [each.checked for each in found[2:]]
+    assert {"sensitivity", "rho", "epsilon", "answers", "standard errors", "gap to the optimum"} <= set(claims)
+    assert "ledger" not in claims
+    (*_, told) = verified_public(place_at(copy / folder), tmp_path / "rows.json")
+    assert (told.checked, told.differs) == ("ledger", "")
     assert "answers.zarr/zarr.json for one" in found[1].differs
+
+
+def test_a_lie_about_rho_is_recomputed_by_whoever_has_the_files(copy: Path) -> None:
+    """Signed by the publisher, with the digests of its files."""
+    forged(copy, lambda facts: facts["privacy"].update({"rho": "1/1000", "rho_decimal": 0.001}))
+    found = [each for each in verified_public(place_at(copy / "releases" / "small-1")) if each.differs]
+    assert [each.checked for each in found] == ["rho"]
+    assert "wrong: found 1/1000" in found[0].differs

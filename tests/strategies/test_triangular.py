@@ -125,8 +125,22 @@ def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
     assert squares.mean(axis=0).max() / (worst * planned.noise_multiplier) ** 2 == pytest.approx(1, abs=0.3)
 
 
-def test_auto_keeps_the_streams_that_it_began() -> None:
-    """A stream in flight was begun with the square root: 'auto' never changes what it measures."""
-    spec = small.spec(**{**DAYS, "mechanism": "auto", "stream": {"name": "s", "through": 3}})
-    assert load(spec).workload.chosen == "square-root"
-    assert load({**spec, "mechanism": "triangular"}).workload.chosen == "triangular"
+def compared(folder: Path, **changes: Any) -> dict[str, float]:
+    """The predicted error of every mechanism that 'auto' compares, the chosen one first."""
+    spec = small.spec(**{**DAYS, "mechanism": "auto", "stream": {"name": "s", "through": 3}, **changes})
+    made = plan(Context(folder, Store(folder / "store"), engine.inline(), silent), load(spec))
+    errors = {row.mechanism: row.rmse(1, 1.0) or 0.0 for row in made.table}
+    assert errors[made.strategy.name] == min(errors.values())
+    return {made.strategy.name: errors.pop(made.strategy.name), **errors}
+
+
+def test_auto_compares_all_that_stream(tmp_path: Path) -> None:
+    """For one step, and for persons in several; what measures all steps at once is not compared."""
+    one = compared(tmp_path)
+    assert next(iter(one)) == "triangular"
+    assert one.keys() == {"triangular", "square-root", "buffered"}
+    person = {"path": "records.parquet", "person": {"column": "person", "participations": 3, "separation": 4}}
+    several = compared(tmp_path, records=person)
+    assert several.keys() == {*one, "banded"}
+    assert several["banded"] < 0.95 * min(several["square-root"], several["buffered"])
+    assert "triangular" not in compared(tmp_path, domain={"age": {"from": 0, "to": 1024}, "sex": {"categories": ["f", "m"]}})

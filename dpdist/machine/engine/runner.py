@@ -5,6 +5,7 @@ What tasks return is small, and goes through the store, too (``tasks``). They ma
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,6 +24,15 @@ _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 MOST_TASKS = 8192
 """Tasks of a stage: a scheduler takes some milliseconds for each, however small it is (docs/decisions/0016-futures.md)."""
+FORGET_SECONDS = 5
+"""How long is waited at a stage's end until workers have given up what it held."""
+
+
+async def _forgotten(client: Any, addresses: list[str]) -> None:
+    """Have workers give up what the stage holds; one that hangs is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FORGET_SECONDS):
+            await client.run(tasks.forget, workers=addresses, on_error="ignore")
 
 
 class Engine(Workforce):
@@ -168,7 +178,7 @@ class Engine(Workforce):
         finally:
             self.exchange.delete(folder)
             with suppress(EngineError, OSError, AttributeError), losses_told():  # whoever is gone holds nothing
-                self.client.run(tasks.forget, on_error="ignore")
+                self.client.sync(_forgotten, self.client, list(self.admitted()))
 
     def _distributed(
         self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None, some: WorkerSet | None = None

@@ -29,6 +29,16 @@ def inline() -> Engine:
     return Engine(workers=1, memory_bytes=left_bytes(), threads=blas_threads(), connect=None, local=True)
 
 
+def asked_for(address: str | None = None) -> str | None:
+    """Where tasks are to run, as an argument says or else the environment; None: wherever suits."""
+    return address or os.environ.get("DPDIST_ENGINE") or None
+
+
+def is_cluster(address: str | None) -> bool:
+    """Whether tasks run on a cluster that is there, which others may have a hold of."""
+    return asked_for(address) not in (None, "inline")
+
+
 @contextmanager
 def started(address: str | None = None, *, workers: int | None = None) -> Iterator[Engine]:
     """An engine for the duration of a block.
@@ -40,7 +50,7 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     Raises: OutOfMemory where the program itself does not fit.
     """
     check_program()
-    address = address or os.environ.get("DPDIST_ENGINE") or None
+    address = asked_for(address)
     if address == "inline":
         yield inline()
         return

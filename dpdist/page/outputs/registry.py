@@ -14,6 +14,7 @@ from dpdist.page.outputs.csvw import Csvw
 from dpdist.page.outputs.deployment import Deployment
 from dpdist.page.outputs.dictionary import Dictionary
 from dpdist.page.outputs.measured import PublishedMeasurement
+from dpdist.page.outputs.verifier import Verifier
 from dpdist.page.outputs.web_page import WebPage
 from dpdist.page.places import Written
 
@@ -27,6 +28,7 @@ OUTPUTS: list[Output] = [
     Csvw(),
     Deployment(),
     Citation(),
+    Verifier(),
     WebPage(),
 ]
 

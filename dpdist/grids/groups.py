@@ -1,0 +1,181 @@
+"""How far one person in several cells moves what is measured: bounds for whole numbers, never below the truth.
+
+A person adds u, 0 or 1 in up to l cells, and z moves by |A u|^2 = u'G u with G = A'A in whole numbers. Entries of G below zero make a
+person shorter than the sum of the cells, and where cells are alike the largest u'G u is known: it depends on the number of cells alone.
+Else it is the largest of a quadratic function over sets, which is bounded from above in several ways, of which the least is taken.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from dpdist.operators import Matrix
+
+LISTED_SETS = 2**24
+"""Up to here all sets of cells are gone through: a second."""
+LIMB = 15
+SLACK = 1e-9
+"""Relative: far more than what floating-point sums over thousands of cells lose."""
+DIAGONALS, FIRST_STEP, NEAR_LARGEST = 40, 0.3, 200.0
+"""Diagonals that are tried, how far the first is moved, and how sharply eigenvectors of nearly the largest eigenvalue are told apart."""
+ASCENTS = 150
+"""Steps towards the point at which the concave function is bounded: any point gives a bound."""
+
+
+def exact_gram(rows: Matrix) -> Matrix:
+    """G = A'A for whole numbers of at most 2^30 in columns of at most 2^31, int64: exact, by limbs of 15 bits."""
+    high, low = (rows >> LIMB).astype(np.float64), (rows & (2**LIMB - 1)).astype(np.float64)
+    cross = (high.T @ low).astype(np.int64)
+    return ((high.T @ high).astype(np.int64) << 2 * LIMB) + ((cross + cross.T) << LIMB) + (low.T @ low).astype(np.int64)
+
+
+def squared_over_cells(gram: Matrix, most: int, *, replaced: bool) -> int:
+    """A bound of u'G u over persons in up to ``most`` cells, one record in each; where one is replaced, of two persons' difference.
+
+    Args:
+        gram: G, (cells, cells) int64, exact.
+    """
+    cells = gram.shape[0]
+    most = min(most, cells)
+    if replaced:
+        both = _of_two(gram, most)
+        off = gram - np.diag(np.diag(gram))
+        alone = squared_over_cells(gram, most, replaced=False)
+        return min(both, (2 if int(off.min()) >= 0 else 4) * alone)
+    found = _by_number(gram, most)
+    if _alike(gram):
+        return found
+    found = min(found, _by_rows(gram, most))
+    if number_of_sets(cells, most) <= LISTED_SETS:
+        return min(found, _listed(gram, most))
+    return min(found, _concave(gram, most))
+
+
+def _alike(gram: Matrix) -> bool:
+    """Whether all cells are alike, so that only their number counts."""
+    off = gram[~np.eye(gram.shape[0], dtype=bool)]
+    return bool(np.ptp(np.diag(gram)) == 0 and (off.size == 0 or np.ptp(off) == 0))
+
+
+def _by_number(gram: Matrix, most: int) -> int:
+    """The most that any number of cells can have: as often the largest diagonal entry, and the largest of the others for every pair."""
+    alone, pair = _largest(gram)
+    return max(s * alone + s * (s - 1) * pair for s in range(1, most + 1))
+
+
+def _largest(gram: Matrix) -> tuple[int, int]:
+    others = gram[~np.eye(gram.shape[0], dtype=bool)]
+    return int(np.diag(gram).max()), int(others.max()) if others.size else 0
+
+
+def _of_two(gram: Matrix, most: int) -> int:
+    """The same for the difference of two persons, who share no cell: what they share cancels."""
+    alone, pair = _largest(gram)
+    least, cells, best = int(gram.min()), gram.shape[0], alone
+    for s in range(1, most + 1):
+        for t in _turning(alone - pair - 2 * s * least, pair, min(most, cells - s)):
+            best = max(best, (s + t) * alone + (s * (s - 1) + t * (t - 1)) * pair - 2 * s * t * least)
+    return best
+
+
+def _turning(slope: int, bend: int, last: int) -> set[int]:
+    """Whole numbers 0..last among which slope t + bend t^2 is largest."""
+    if bend >= 0:
+        return {0, last}
+    top = slope // (-2 * bend)
+    return {min(max(t, 0), last) for t in (top, top + 1)}
+
+
+def _by_rows(gram: Matrix, most: int) -> int:
+    """What each cell has with the best others, and the largest of these sums."""
+    shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
+    others = np.maximum(-(-gram >> shift), 0)
+    np.fill_diagonal(others, 0)
+    together = np.sort(others, axis=1)[:, gram.shape[0] - most + 1 :].sum(axis=1)
+    rows = together - (-np.diag(gram) >> shift)
+    return int(np.sort(rows)[-most:].sum()) << shift
+
+
+def _listed(gram: Matrix, most: int) -> int:
+    """The largest of all sets of cells."""
+    shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
+    value, _ = longest_set(-(-gram >> shift), most)
+    return int(value) << shift
+
+
+def number_of_sets(cells: int, most: int) -> int:
+    """How many sets of up to ``most`` cells there are.
+
+    >>> number_of_sets(4, 2)
+    10
+    """
+    return sum(math.comb(cells, size) for size in range(1, most + 1))
+
+
+@numba.njit(cache=True)
+def longest_set(gram: Matrix, most: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
+    """The largest sum of a symmetric matrix over the pairs of a set of up to ``most`` cells, and the set: all sets, one after the other."""
+    cells = gram.shape[0]
+    chosen, values = np.zeros(most, dtype=np.int64), np.zeros(most + 1, dtype=gram.dtype)
+    best, found, depth, cell = gram[0, 0], np.zeros(1, dtype=np.int64), 0, 0
+    while True:
+        if cell < cells and depth < most:
+            value = values[depth] + gram[cell, cell]
+            for other in range(depth):
+                value += 2 * gram[cell, chosen[other]]
+            chosen[depth] = cell
+            depth += 1
+            values[depth] = value
+            if value > best:
+                best, found = value, chosen[:depth].copy()
+            cell += 1
+        elif depth > 0:
+            depth -= 1
+            cell = chosen[depth] + 1
+        else:
+            return best, found
+
+
+def _concave(gram: Matrix, most: int) -> int:
+    """u'G u = D u - u'N u for u of 0 and 1, with N = D - G >= 0: a concave function, below its tangent at any point.
+
+    D is a diagonal, and the largest eigenvalue of the rest with a margin for how far a computed one may be off; the diagonal is moved by
+    subgradients. Any diagonal gives a bound.
+    """
+    scale = float(np.diag(gram).max())
+    real = gram / scale
+    diagonal, best = np.diag(real) / 2.0, math.inf
+    for number in range(DIAGONALS):
+        values, vectors = np.linalg.eigh(real - np.diag(diagonal))
+        margin = 16 * gram.shape[0] * np.finfo(float).eps * max(abs(float(values[0])), abs(float(values[-1])), 1.0)
+        linear = diagonal + float(values[-1]) + margin
+        bound, point = _tangent(linear, np.diag(linear) - real, most)
+        best = min(best, bound)
+        near = np.exp(NEAR_LARGEST * (values - values[-1]))
+        slope = point - point**2
+        slope = slope - slope.sum() * ((vectors**2) @ (near / near.sum()))
+        if not slope.any():
+            break
+        diagonal = diagonal - FIRST_STEP / math.sqrt(number + 1) * linear.mean() * slope / np.abs(slope).max()
+    return math.ceil(best * (1 + SLACK) * scale)
+
+
+def _tangent(linear: Matrix, negative: Matrix, most: int) -> tuple[float, Matrix]:
+    """The least bound of D u - u'N u over sets of up to ``most`` cells by tangents at points of an ascent, and its last point."""
+    point, best = np.full(linear.size, most / linear.size), math.inf
+    for _ in range(ASCENTS):
+        product = negative @ point
+        slope = linear - 2.0 * product
+        towards = np.zeros(linear.size)
+        chosen = np.argsort(-slope)[:most]
+        towards[chosen] = slope[chosen] > 0
+        best = min(best, float(slope @ towards) + float(point @ product))
+        step = towards - point
+        along, bend = float(slope @ step), float(step @ (negative @ step))
+        if along <= 1e-12:
+            break
+        point = point + min(1.0, along / (2.0 * bend) if bend > 0 else 1.0) * step
+    return best, point

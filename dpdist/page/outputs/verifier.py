@@ -1,0 +1,27 @@
+"""The program that checks the release, beside what it checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import dpdist
+from dpdist.page.outputs.base import Output, Unfinished
+from dpdist.page.places import Written
+
+VERIFIER = "verify.py"
+
+
+class Verifier(Output):
+    """A copy of the verifier, where the spec asks for one."""
+
+    files = r"verify\.py"
+    about = (
+        "With `output.verifier: true`: the program that [checks the release](../guides/verify.md) with NumPy alone. Its digest is among "
+        "`files`; compare it with a copy from elsewhere before you trust it."
+    )
+
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        if not release.content.verifier:
+            return []
+        return [release.place.put(VERIFIER, (Path(dpdist.__file__).parent / VERIFIER).read_bytes())]

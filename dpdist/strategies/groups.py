@@ -1,0 +1,193 @@
+"""The certified optimum for persons who are in up to l cells: where all cells are alike in closed form, else by cutting planes.
+
+A person who is counted in several groups moves several counts upwards. Noise that is larger for their sum than for their differences hides
+such a person at less error: X = a I - b J with J all ones has u'X u = a s - b s^2 for a person in s groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import scipy
+
+from dpdist.grids.groups import LISTED_SETS, longest_set, number_of_sets
+from dpdist.operators import Dense, Matrix
+from dpdist.stability import Distance
+from dpdist.strategies.base import Solve, Step, gram_of
+from dpdist.strategies.persons import ROUNDS, Optimum, least_error, length, persons_bound
+from dpdist.strategies.proofs import Cells, PersonsBound
+from dpdist.strategies.representations import DenseStrategy
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_cells
+
+ALIKE_CELLS, UNLIKE_CELLS = 1024, 64
+"""Up to here the optimum is found: where all cells are alike, and elsewhere."""
+PLACES = 4000
+"""At which the one number of the closed form is looked for, before it is refined."""
+ALWAYS_LISTED, NEARLY = 2**16, 1e-4
+"""Sets of cells that are all gone through in every round; and how much longer than one a person is for which more are not."""
+CLIMBS = 24
+"""Sets of cells from which long persons are looked for."""
+
+
+def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: float = 1e-6) -> DenseStrategy:
+    """The strategy of least total error for persons who have records in up to ``moved.groups`` cells.
+
+    Args:
+        workload: a workload over at most ``UNLIKE_CELLS`` cells, ``ALIKE_CELLS`` where all are alike, or its gram, (n, n).
+        moved: in how many cells one person has records.
+        tolerance: certified relative gap at which cutting planes stop; it is reached where the longest person is known.
+    Returns: the strategy with ``persons``, the proof. Its cost is that of one record. For persons who are replaced the strategy is one
+        that is good for them, without a proof.
+    """
+    gram = gram_of(workload)
+    cells, most = gram.shape[0], min(moved.groups, gram.shape[0])
+    alike = _alike(gram)
+    if alike is not None:
+        root, bound, gap = _of_alike(cells, most, alike, replaced=moved.replaced)
+    else:
+        rounds = ROUNDS if cells <= UNLIKE_CELLS // 2 else ROUNDS // 2
+        found = least_error(gram, _starts(cells, most), lambda x: _climbs(x, most), tolerance=tolerance, rounds=rounds)
+        root, bound, gap = found.root, _proven(gram, found), found.longest - 1.0
+    root = root / math.sqrt(float(np.einsum("ij,ij->j", root, root).max()))
+    record = Solve(
+        "persons", "converged" if gap <= max(tolerance, 1e-6) else "stalled", (Step(1, bound.lower_bound * (1 + gap), gap),)
+    )
+    made = DenseStrategy("coa", Dense(root), None, None, record)
+    return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=None if moved.replaced else bound)
+
+
+def answers_persons(workload: Workload) -> bool:
+    """Whether the optimum for persons is found for a workload: of few cells, or of more that are all alike."""
+    cells = workload.shape[1]
+    return cells <= UNLIKE_CELLS or (cells <= ALIKE_CELLS and is_cells(workload))
+
+
+def _proven(gram: Matrix, found: Optimum) -> PersonsBound:
+    """The proof with what eigenvalues may be off by taken off."""
+    bound = found.bound
+    return PersonsBound(persons_bound(gram, bound.mean_square(gram.shape[0])), bound.how, bound.columns, bound.weights)
+
+
+def _alike(gram: Matrix) -> tuple[float, float] | None:
+    """The eigenvalue of V on differences of cells, and on their sum, where all cells are alike; None elsewhere."""
+    cells = gram.shape[0]
+    alone, pair = float(gram[0, 0]), float(gram[0, -1]) if cells > 1 else 0.0
+    expected = np.full((cells, cells), pair) + (alone - pair) * np.eye(cells)
+    if alone <= pair or np.abs(gram - expected).max() > 1e-12 * abs(alone):
+        return None
+    return alone - pair, alone + (cells - 1) * pair
+
+
+def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[Matrix, PersonsBound, float]:
+    """Rows of a I - b J, the proof, and the gap."""
+    differences, together = alike
+
+    def steepest(b: float) -> float:
+        """The largest a for which no person is longer than one."""
+        if replaced:
+            pairs = {(s, t) for t in range(min(2 * most, cells) + 1) for s in {(t + 1) // 2}}
+            sums = [(t, t - 2 * (t - s)) for s, t in pairs if t] if b >= 0 else []
+            ends = [(most, most), (most + min(most, cells - most), most - min(most, cells - most))]
+            return min((1 + b * d * d) / t for t, d in (*sums, *ends))
+        number = float(most) if b <= 0 else min(max(1 / math.sqrt(b), 1.0), float(most))
+        return min((1 + b * s * s) / s for s in {math.floor(number), math.ceil(number)})
+
+    def error(b: float) -> float:
+        a = steepest(b)
+        top = a - cells * b
+        return math.inf if a <= 0 or top <= 0 else (cells - 1) * differences / a + together / top
+
+    places = np.concatenate([-np.geomspace(0.999 / most**2, 1e-9, PLACES), [0.0], np.geomspace(1e-9, 1.0, PLACES)])
+    errors = np.array([error(float(b)) for b in places])
+    best = int(errors.argmin())
+    low, high = places[max(best - 1, 0)], places[min(best + 1, places.size - 1)]
+    refined = scipy.optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-15})
+    b = float(refined.x if refined.fun < errors[best] else places[best])
+    a = steepest(b)
+    mean = np.full((cells, cells), 1.0 / cells)
+    root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
+    bound = _bound_of_alike(cells, most, alike, b)
+    return root, bound, error(b) / bound.lower_bound - 1.0
+
+
+def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float) -> PersonsBound:
+    """The best bound of persons in two numbers of cells that follow each other, spread evenly over all sets of that number."""
+    differences, together = alike
+
+    def bound(sizes: dict[int, float]) -> float:
+        alone = sum(weight * s / cells for s, weight in sizes.items())
+        pair = sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in sizes.items())
+        of_differences, of_sum = max(alone - pair, 0.0), alone + (cells - 1) * pair
+        return float((cells - 1) * math.sqrt(of_differences * differences) + math.sqrt(of_sum * together)) ** 2
+
+    first = most if b <= 0 else min(max(math.floor(1 / math.sqrt(b)), 1), most)
+    best: tuple[float, dict[int, float]] = (0.0, {})
+    for s in {max(first - 1, 1), first, min(first + 1, most)}:
+        other = min(s + 1, most)
+        sizes = {s: 1.0}
+        if other > s:
+            found = scipy.optimize.minimize_scalar(
+                lambda w, s=s, t=other: -bound({s: 1 - w, t: w}), bounds=(0, 1), method="bounded", options={"xatol": 1e-12}
+            )
+            sizes = {s: 1 - float(found.x), other: float(found.x)}
+        best = max(best, (bound(sizes), sizes), key=lambda each: each[0])
+    return PersonsBound(best[0] * (1 - 1e-12), "closed form over all sets of cells of one size", sizes=best[1])
+
+
+def _starts(cells: int, most: int) -> dict[Cells, float]:
+    """Persons in the first, the last and evenly spread cells, and in one."""
+    numbers = sorted({1, most, max(1, most // 2)})
+    columns = {
+        tuple(sorted({(start + step * max(1, cells // s)) % cells for step in range(s)}))
+        for s in numbers
+        for start in range(cells)
+    }
+    return dict.fromkeys(sorted(columns), 1.0 / len(columns))
+
+
+def _climbs(precision: Matrix, most: int) -> Iterator[Cells]:
+    """Long persons: cells are added, left out and exchanged while that makes them longer, from every cell and from greedy beginnings."""
+    cells = precision.shape[0]
+    starts = np.argsort(-np.diag(precision))[: min(cells, CLIMBS)]
+    seen: set[Cells] = set()
+    long = 0.0
+    for start in starts:
+        chosen = np.zeros(cells, dtype=bool)
+        chosen[start] = True
+        for person in _grown(precision, chosen, most, seen):
+            long = max(long, length(precision, person))
+            yield person
+    sets = number_of_sets(cells, most)
+    if sets <= (LISTED_SETS if long <= 1.0 + NEARLY else ALWAYS_LISTED):
+        yield tuple(int(cell) for cell in longest_set(precision, most)[1])
+
+
+def _grown(precision: Matrix, chosen: Matrix, most: int, seen: set[Cells]) -> Iterator[Cells]:
+    """The best single change again and again; every set on the way is a person."""
+    diagonal = np.diag(precision)
+    for _ in range(4 * precision.shape[0]):
+        along = precision @ chosen
+        added = np.where(chosen, -np.inf, diagonal + 2.0 * along)
+        removed = np.where(chosen, diagonal - 2.0 * along, -np.inf)
+        size = int(chosen.sum())
+        plus, minus = int(added.argmax()), int(removed.argmax())
+        if size < most and added[plus] > 1e-12:
+            chosen[plus] = True
+        elif size > 1 and removed[minus] > 1e-12:
+            chosen[minus] = False
+        else:
+            both = removed[chosen][:, None] + added[~chosen][None, :] - 2.0 * precision[np.ix_(chosen, ~chosen)]
+            if both.size == 0 or both.max() <= 1e-12:
+                break
+            out, into = np.unravel_index(int(both.argmax()), both.shape)
+            gone, come = np.flatnonzero(chosen)[out], np.flatnonzero(~chosen)[into]
+            chosen[gone], chosen[come] = False, True
+        person = tuple(int(cell) for cell in np.flatnonzero(chosen))
+        if person in seen:
+            break
+        seen.add(person)
+        if length(precision, person) > 1.0:
+            yield person

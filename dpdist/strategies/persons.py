@@ -1,0 +1,142 @@
+"""The least-error strategy for persons: the program of COA over a set of contributions, with a proof of how close a strategy is.
+
+A person moves the counts by a vector u of a known set U. Minimise tr(V X^-1) subject to u'X u <= 1 for all u in U. For any probability
+weights on U and M = sum weight u u', no strategy has a smaller total error than LB(M) = (tr (M^1/2 V M^1/2)^1/2)^2, because X that is
+allowed has tr(M X) <= 1. The geometric mean of V and M^-1 has exactly this error for a person of mean length one: where no u is longer
+than 1 + gap, it is within that gap of the optimum. The weights are found by L-BFGS on log LB, a concave function; vectors u are added as
+they are found too long (cutting planes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from dpdist.operators import Matrix
+from dpdist.strategies.base import proven_root_trace
+from dpdist.strategies.proofs import Cells, PersonsBound, listed_columns
+
+Oracle = Callable[[Matrix], Iterable[Cells]]
+"""Persons who are long for a precision X, the longest that can be found among them."""
+ROUNDS, STEPS = 40, 40
+"""Of cutting planes, and of L-BFGS in each."""
+LEAST = 1e-12
+"""Weights below it are left out of the next round."""
+STARVED = 1e-6
+"""A long contribution with less weight gets a new share: its logarithm would grow too slowly."""
+NEW = 0.05
+"""The weight that all new vectors of a round begin with together."""
+FLOOR = 1e-9
+"""Weight of every single cell: M stays invertible, and the bound loses as little."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What the weights give.
+
+    Attributes:
+        root: rows of the strategy: X = root' root, for which the mean squared length of persons is one.
+        bound: the proof.
+        longest: the largest u'X u that was found: one more than the gap.
+    """
+
+    root: Matrix
+    bound: PersonsBound
+    longest: float
+
+
+def root_of(gram: Matrix, mean: Matrix) -> tuple[float, Matrix]:
+    """LB^1/2, and rows of the geometric mean of V and M^-1 over it: the strategy of least error for persons of mean square M."""
+    lower = scipy.linalg.cholesky(mean, lower=True, check_finite=False)
+    values, vectors = scipy.linalg.eigh(lower.T @ gram @ lower, check_finite=False, driver="evd")
+    singular = np.sqrt(np.maximum(values, 0.0))
+    total = float(singular.sum())
+    turned = scipy.linalg.solve_triangular(
+        lower, vectors * np.sqrt(singular / total), lower=True, trans=1, check_finite=False
+    )
+    return total, turned.T
+
+
+def persons_bound(gram: Matrix, mean: Matrix) -> float:
+    """A number not above LB(M): eigenvalues are taken off what LAPACK may be off by."""
+    lower = scipy.linalg.cholesky(mean, lower=True, check_finite=False)
+    values = scipy.linalg.eigvalsh(lower.T @ gram @ lower, check_finite=False)
+    return proven_root_trace(values) ** 2 * (1 - 1e-12)
+
+
+def least_error(
+    gram: Matrix, starts: Mapping[Cells, float], oracle: Oracle, *, tolerance: float, rounds: int = ROUNDS
+) -> Optimum:
+    """The strategy of least error for the persons that an oracle knows.
+
+    Args:
+        gram: V, (n, n).
+        starts: contributions with weights to begin with; every single cell is added.
+        oracle: finds long persons. It need not find the longest for the bound to hold.
+        tolerance: relative gap at which it stops.
+    """
+    cells = gram.shape[0]
+    known = {(cell,): FLOOR / cells for cell in range(cells)}
+    for columns, weight in starts.items():
+        known[columns] = known.get(columns, 0.0) + weight
+    best: Optimum | None = None
+    for number in range(rounds):
+        columns = tuple(known)
+        weights = _balanced(gram, columns, np.array(list(known.values())), STEPS * (1 + number // 4))
+        mean = _mean(listed_columns(columns, cells), weights)
+        total, root = root_of(gram, mean)
+        precision = root.T @ root
+        found = {each: length(precision, each) for each in (*columns, *oracle(precision))}
+        longest = max(found.values())
+        if best is None or longest * total**2 < best.longest * best.bound.lower_bound:
+            how = f"{len(columns)} contributions, found one after the other"
+            best = Optimum(root, PersonsBound(total**2, how, columns, tuple(weights.tolist())), longest)
+        if longest <= 1.0 + tolerance:
+            break
+        known = {
+            each: weight for each, weight in zip(columns, weights.tolist(), strict=True) if weight > LEAST or len(each) == 1
+        }
+        new = [each for each, square in found.items() if square > 1.0 + tolerance / 4 and known.get(each, 0.0) < STARVED]
+        known |= dict.fromkeys(new, NEW / max(len(new), 1))
+    assert best is not None
+    return best
+
+
+def length(precision: Matrix, cells: Sequence[int]) -> float:
+    """u'X u."""
+    return float(precision[np.ix_(cells, cells)].sum())
+
+
+def _mean(listed: scipy.sparse.csr_matrix, weights: Matrix) -> Matrix:
+    """M = sum weight u u'."""
+    return np.asarray((listed.T @ listed.multiply(weights[:, None])).todense())
+
+
+def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int) -> Matrix:
+    """Weights of the largest bound: their logarithms by L-BFGS."""
+    listed = listed_columns(columns, gram.shape[0])
+    floor = np.array([FLOOR / gram.shape[0] if len(each) == 1 else 0.0 for each in columns])
+
+    def weights_of(logs: Matrix) -> Matrix:
+        free = np.exp(logs - logs.max())
+        return np.asarray(floor + (1.0 - floor.sum()) * free / free.sum())
+
+    def objective(logs: Matrix) -> tuple[float, Matrix]:
+        weights = weights_of(logs)
+        total, root = root_of(gram, _mean(listed, weights))
+        squares = np.asarray((listed @ root.T) ** 2).sum(axis=1)
+        free = weights - floor
+        return -2.0 * math.log(total), -free * (squares - float(free @ squares) / free.sum())
+
+    found = scipy.optimize.minimize(
+        objective,
+        np.log(np.maximum(start, LEAST)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": steps, "maxcor": 20, "ftol": 1e-15, "gtol": 1e-12},
+    )
+    return weights_of(found.x)

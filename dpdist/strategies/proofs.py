@@ -1,0 +1,69 @@
+"""What is proven about strategies for persons: weights on contributions, from which anybody can compute the bound again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy
+
+from dpdist.operators import Matrix
+
+Cells = tuple[int, ...]
+"""The cells, or steps, in which a person has one record each."""
+
+
+@dataclass(frozen=True)
+class PersonsBound:
+    """Proof that no strategy has less total error for persons: weights on their contributions.
+
+    Attributes:
+        lower_bound: (tr (M^1/2 V M^1/2)^1/2)^2: total variance at noise multiplier 1 for persons of one record in each cell.
+        columns: the contributions, each by its cells.
+        weights: of the columns, which sum to one.
+        sizes: instead, the weight of every number of cells, spread evenly over all sets of that number: where all cells are alike.
+        how: how they were found, in words.
+    """
+
+    lower_bound: float
+    how: str
+    columns: tuple[Cells, ...] = field(default=(), repr=False)
+    weights: tuple[float, ...] = field(default=(), repr=False)
+    sizes: Mapping[int, float] = field(default_factory=dict, repr=False)
+
+    def mean_square(self, cells: int) -> Matrix:
+        """M, (cells, cells)."""
+        if self.sizes:
+            alone = sum(weight * s / cells for s, weight in self.sizes.items())
+            pair = sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in self.sizes.items())
+            return np.full((cells, cells), pair) + (alone - pair) * np.eye(cells)
+        listed = listed_columns(self.columns, cells)
+        return np.asarray((listed.T @ listed.multiply(np.array(self.weights)[:, None])).todense())
+
+    def facts(self) -> dict[str, Any]:
+        """As it is kept."""
+        sizes = {str(size): weight for size, weight in self.sizes.items()}
+        columns = [list(each) for each in self.columns]
+        return {
+            "lower_bound": self.lower_bound,
+            "how": self.how,
+            "columns": columns,
+            "weights": list(self.weights),
+            "sizes": sizes,
+        }
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> PersonsBound:
+        """From what was kept."""
+        columns, sizes = tuple(tuple(each) for each in facts["columns"]), {int(s): w for s, w in facts["sizes"].items()}
+        return cls(facts["lower_bound"], facts["how"], columns, tuple(facts["weights"]), sizes)
+
+
+def listed_columns(columns: Sequence[Cells], cells: int) -> scipy.sparse.csr_matrix:
+    """The contributions as rows, (contributions, cells)."""
+    sizes = [len(each) for each in columns]
+    places = np.fromiter((cell for each in columns for cell in each), dtype=np.int64, count=sum(sizes))
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return scipy.sparse.csr_matrix((np.ones(places.size), places, ends), shape=(len(columns), cells))

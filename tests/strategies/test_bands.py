@@ -1,0 +1,100 @@
+"""Filters in bands for persons who have records in several steps: their error, their exact length, and what they are refused for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy
+
+from dpdist.arrays.past import reading_of
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Toeplitz
+from dpdist.stability import Distance
+from dpdist.strategies import banded, square_root
+from dpdist.strategies.bands import Persons, Reading, _together
+from dpdist.strategies.base import Strategy
+from dpdist.workloads import Workload, filtered
+from dpdist.workloads.filters import coefficients, exponential, running_sum, window
+
+
+def sums(steps: int) -> Workload:
+    return filtered(steps, "x0", [running_sum(steps)])
+
+
+def person(most: int, separation: int, *, replaced: bool = False) -> Distance:
+    return Distance(1, replaced=replaced, participations=most, separation=separation)
+
+
+def error(strategy: Strategy, workload: Workload, moved: Distance) -> float:
+    """Root mean squared error of a step when the noise is that of the integers that are measured, at multiplier 1."""
+    grid = strategy.grid_for(workload, moved)
+    assert strategy.workload_cost is not None
+    return math.sqrt(strategy.workload_cost / workload.shape[0]) * grid.sensitivity * grid.spacing / strategy.sensitivity
+
+
+FIGURES = {(4, 256): (6.44, 7.55), (16, 64): (17.5, 23.9), (64, 16): (57.8, 89.4)}
+"""Of jax-privacy or the square root that is cut to a band; and of the square root, which 'auto' took before."""
+
+
+@pytest.mark.parametrize("case", [(4, 256), *(pytest.param(c, marks=pytest.mark.slow) for c in ((16, 64), (64, 16)))])
+def test_persons_in_1024_steps(case: tuple[int, int]) -> None:
+    moved, workload = person(*case), sums(1024)
+    best, former = FIGURES[case]
+    assert error(square_root(workload), workload, moved) == pytest.approx(former, rel=2e-3)
+    assert error(banded(workload, moved=moved), workload, moved) < 0.98 * best
+
+
+def test_one_separation_is_what_replaced_persons_and_several_series_get() -> None:
+    """There the products of consecutive steps cannot be below zero: 6.444 for 1,024 steps, 4 of them 256 apart; here 32, 4, 8."""
+    assert Persons.of(sums(32), person(4, 8)).widths == (8, 16)
+    assert Persons.of(sums(32), person(4, 8, replaced=True)).widths == (8,)
+    assert Persons.of(filtered(Domain.of_shape((32, 2)), "x0", [running_sum(32)], ["x1"]), person(4, 8)).widths == (8,)
+    assert Persons.of(sums(32), person(4, 40)).widths == (32,)
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_keep_the_noise_of_two_separations() -> None:
+    """13.6, where the square root cut to a band has 14.6."""
+    workload, moved = sums(10_000), person(10, 1000)
+    found = banded(workload, moved=moved)
+    assert np.count_nonzero(found.coefficients.real) <= 2000
+    assert error(found, workload, moved) < 13.7
+
+
+def test_gradients_against_differences() -> None:
+    state, reading = np.random.default_rng(4), Reading(np.ones(12))
+    listed = np.exp(-np.arange(6) / 3) + 0.1 * state.standard_normal(6)
+    for function in (reading.log_error, _together(reading, [[0, 3, 7], [1, 5], [2, 11]], 8.0, 12)):
+        moves = [scipy.optimize.approx_fprime(listed, lambda c, f=function: f(c)[0], 1e-7)]
+        np.testing.assert_allclose(function(listed)[1], moves[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["window", "decay", "signs"])
+def test_every_filter_of_the_past_has_a_band(name: str) -> None:
+    """The cost is that of the matrices, and a person's error is less than by the square root."""
+    given = {"window": window(5), "decay": exponential(0.95, 48), "signs": coefficients([2.0, -1, 0, 0.5])}[name]
+    workload, moved = filtered(48, "x0", [given]), person(4, 6)
+    found = banded(workload, moved=moved)
+    assert found.workload_cost == pytest.approx(found.cost(workload), rel=1e-9)
+    assert error(found, workload, moved) < error(square_root(workload), workload, moved)
+
+
+def test_a_band_that_begins_like_the_root_is_no_root() -> None:
+    """A square root cut to a band has its first coefficients and not its last: it is read by its own power series."""
+    workload = sums(64)
+    cut = np.where(np.arange(64) < 8, square_root(workload).coefficients.real, 0.0)
+    (each,) = workload.blocks[0].factors
+    assert isinstance(each, Toeplitz)
+    reading = held(reading_of(MEMORY, each, Held(cut)))
+    np.testing.assert_allclose(np.convolve(reading, cut)[:64], np.ones(64), rtol=1e-9)
+
+
+def test_what_it_does_not_answer() -> None:
+    for strange in (filtered(8, "x0", [coefficients([0.0, 1])]), filtered(8, "x0", [window(2)], circular=True)):
+        with pytest.raises(InvalidInput, match="one filter of the past"):
+            banded(strange)

@@ -1,0 +1,513 @@
+"""The verifier finds every kind of release right, and each of forty lies wrong, by the line of the claim that was falsified."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from dpdist import verify
+from dpdist.asking.published import published
+from dpdist.machine.objects import place_at
+from dpdist.privacy.ledger import opened
+from tests import small
+from tests.contracts.cases import CASES, PURE
+from tests.contracts.golden import known_key
+from tests.release import test_persons, test_private_categories, test_sums, test_variances
+
+WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
+"""Of 46,656 cells: too many for dense algebra."""
+SERIES = {"release": "s-7", "stream": {"name": "s", "through": 7}, "domain": {"age": {"from": 0, "to": 11}}}
+RUNNING = [{"filters": {"of": "age", "apply": [{"running_sum": True}]}}]
+STEPS = {"path": "records.parquet", "person": {"participations": 3, "separation": 4}}
+COLUMN = {"path": "records.parquet", "person": {"column": "person", "participations": 3, "separation": 4}}
+OTHERS: dict[str, dict[str, Any]] = {
+    "sums": {"table": test_sums.table(), **test_sums.changes()},
+    "sums, Laplace noise": {"table": test_sums.table(), **test_sums.changes(**PURE)},
+    "sums over tables": {"table": test_sums.table(), **test_sums.changes(mechanism="residual", workload=test_sums.ASKED[:4])},
+    "sums alone": {
+        "table": test_sums.table(), "domain": {"age": {"from": 0, "to": 3}},
+        "sums": {"amount": {"from": 0, "to": 100, "step": 1, "missing": "drop"}},
+        "workload": [{**RUNNING[0], "sum": "amount"}],
+    },
+    "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
+                  "workload": test_variances.ASKED},
+    "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
+    "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
+    "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
+    "suppressed": {"postprocess": {"suppress": {"below": 50}}},
+    "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},
+    "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
+    "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
+                        "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
+    "Parquet only": {"output": {"formats": ["parquet"]}},
+    "no measurement": {"output": {"measurement": False}},
+    "steps of a person": {**SERIES, "workload": RUNNING, "records": STEPS},
+    "steps of a person, triangular": {**SERIES, "workload": RUNNING, "records": STEPS, "mechanism": "triangular"},
+    "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
+    "wide marginals": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}]},
+    "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
+                    "mechanism": "oblique"},
+    "wide product": {"domain": WIDE, "workload": [{"ranges": {"of": ["a0", "a1"], "by": ["a2"]}}]},
+    "wide, Laplace noise": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}], **PURE},
+}  # fmt: skip
+"""Releases of every unit and quantity beside those of every mechanism."""
+ALWAYS = (
+    "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
+    "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
+)  # fmt: skip
+"""One of each form of a measurement, beside those that lies are told about."""
+UNSIGNED = {"signature", "ledger"}
+ANSWERS = {"answers", "standard errors", "lower ends of intervals", "upper ends of intervals"}
+ERRORS = {"mean error", "largest error", "cost"}
+BOUND = {"lower bound", "gap to the optimum"}
+HIDDEN = UNSIGNED | ANSWERS | ERRORS | BOUND | {"sizes", "sensitivity", "noise"}
+UNCHECKED: dict[str, set[str]] = {
+    "coa over distances": HIDDEN | {"epsilon"}, "convolution of distances": HIDDEN | {"epsilon"}, "symmetric": HIDDEN | {"epsilon"},
+    "symmetric over several kinds": HIDDEN | {"epsilon"}, "persons by group": HIDDEN | {"epsilon"}, "no measurement": HIDDEN | {"epsilon"},
+    "dawa": HIDDEN,
+    "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
+    "characters, stored": BOUND, "convolution, stored": BOUND, "buffered stream": ERRORS | BOUND, "stream": ERRORS | BOUND,
+    "triangular stream": ERRORS | BOUND, "steps of a person": ERRORS | BOUND, "steps of a person, triangular": ERRORS | BOUND,
+    "steps of a person who is replaced": ERRORS | BOUND, "non-negative": ANSWERS, "Parquet only": ANSWERS,
+    "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
+}  # fmt: skip
+"""Claims that the files do not let anybody check, beside the signature and the ledger of releases that have none at hand."""
+GRID = [f"{name}, {relation}" for name, case in CASES.items() for relation in case.neighbours] + list(OTHERS)
+
+
+def release_of(name: str, folder: Path) -> Path:
+    """A release of the grid."""
+    home = folder / "home"
+    known_key(home)
+    if name in OTHERS:
+        changes = {"ledger": {"dataset": "small", "cap": {"rho": 1}}, **OTHERS[name]}
+        if changes.get("domain") is WIDE:
+            state = np.random.default_rng(0)
+            changes["table"] = small.records(300).select(["person"])
+            for attribute in WIDE:
+                changes["table"] = changes["table"].append_column(attribute, [state.integers(0, 6, 300)])
+        return Path(small.run(small.write(folder / "data", **changes), home).folder)
+    name, _, relation = name.rpartition(", ")
+    case = CASES[name]
+    done = [
+        small.run(case.write(folder / "data", relation, through), home, sizes=case.sizes)
+        for through in case.through or (None,)
+    ]
+    return Path(done[-1].folder)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in GRID])
+def test_every_claim_of_every_kind_of_release_is_right(name: str, tmp_path: Path) -> None:
+    """A claim that is not recomputed is one of those that the files do not let anybody check."""
+    found = verify.verify(release_of(name, tmp_path))
+    assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
+    unchecked = {claim for claim, line in found.items() if not line.startswith("right")}
+    assert unchecked == UNSIGNED | UNCHECKED.get(name, UNCHECKED.get(name.rpartition(", ")[0], set())), found
+
+
+@dataclass
+class Forged:
+    """A release in the hands of a liar, who writes all digests anew and signs again.
+
+    Attributes:
+        rows: of answers.csv.
+        after: what is done when all is written.
+        asked: what the reader asks of the verifier.
+    """
+
+    certificate: dict[str, Any]
+    facts: dict[str, Any]
+    arrays: dict[str, Any]
+    rows: list[dict[str, str]]
+    ledger: dict[str, Any]
+    asked: dict[str, Any]
+    after: Callable[[Path], object] = lambda folder: None
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        return self.certificate["privacy"]
+
+    @property
+    def mechanism(self) -> dict[str, Any]:
+        return self.certificate["mechanism"]
+
+    def write(self, folder: Path) -> None:
+        np.savez(folder / "measurement.npz", facts=np.array(json.dumps(self.facts)), **self.arrays)
+        with (folder / "answers.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+            writer.writeheader()
+            writer.writerows(self.rows)
+        (folder.parent / "ledger.json").write_text(json.dumps(self.ledger, indent=1) + "\n")
+        for name in self.certificate["files"]:
+            self.certificate["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        text = (json.dumps(self.certificate, indent=1) + "\n").encode()
+        (folder / "release.json").write_bytes(text)
+        (folder / "release.json.sig").write_text(json.dumps(signature_of(KEY, text)))
+        self.after(folder)
+
+
+KEY, OTHER_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
+
+
+def signature_of(key: Ed25519PrivateKey, text: bytes) -> dict[str, str]:
+    """The form that signed releases have."""
+    public, digest = key.public_key().public_bytes_raw().hex(), hashlib.sha256(text).hexdigest()
+    return {"algorithm": "Ed25519", "public_key": public, "sha256": digest, "signature": key.sign(text).hex()}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, dict[str, Any]]]:
+    """Releases that lies are told about, with exports of their ledgers."""
+    made: dict[str, tuple[Path, dict[str, Any]]] = {}
+
+    def find(name: str) -> tuple[Path, dict[str, Any]]:
+        if name not in made:
+            folder = tmp_path_factory.mktemp("honest")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                release = release_of(name, folder)
+            with opened(folder / "home") as ledger:
+                made[name] = release, {"entries": ledger.entries()}
+        return made[name]
+
+    return find
+
+
+def forged(folder: Path, ledger: dict[str, Any]) -> Forged:
+    """A copy that nothing is changed in yet."""
+    with np.load(folder / "measurement.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    rows = list(csv.DictReader(io.StringIO((folder / "answers.csv").read_text())))
+    facts, certificate = json.loads(arrays.pop("facts").item()), json.loads((folder / "release.json").read_text())
+    asked = {"public_key": KEY.public_key().public_bytes_raw().hex(), "export": folder.parent / "ledger.json"}
+    return Forged(certificate, facts, arrays, rows, json.loads(json.dumps(ledger)), asked)
+
+
+def told(column: str, change: Callable[[float], float], places: slice = slice(3, 4)) -> Callable[[Forged], None]:
+    """A lie about a column of the answers."""
+
+    def lie(of: Forged) -> None:
+        for row in of.rows[places]:
+            row[column] = str(round(change(float(row[column])), 6))
+
+    return lie
+
+
+def scaled(name: str, factor: float) -> Callable[[Forged], None]:
+    """A lie about a number of the mechanism."""
+    return lambda of: of.mechanism.update({name: of.mechanism[name] * factor})
+
+
+def halved_noise(of: Forged) -> None:
+    of.privacy["noise_scale_on_grid"] //= 2
+    of.facts["noise"].update(scale=of.facts["noise"]["scale"] // 2, deviation=of.facts["noise"]["deviation"] / 2)
+
+
+def swapped_answers(of: Forged) -> None:
+    for column in ("answer", "low_95", "high_95"):
+        of.rows[0][column], of.rows[1][column] = of.rows[1][column], of.rows[0][column]
+
+
+def at_90_percent(of: Forged) -> None:
+    for row in of.rows:
+        half = 1.6449 * float(row["standard_error"])
+        row.update(low_95=str(float(row["answer"]) - half), high_95=str(float(row["answer"]) + half))
+
+
+def array(name: str, change: Callable[[Any], Any]) -> Callable[[Forged], None]:
+    """A lie in an array of the measurement."""
+    return lambda of: of.arrays.update({name: change(of.arrays[name].copy())})
+
+
+def first_row(factor: int) -> Callable[[Any], Any]:
+    """The first row of a strategy times a number."""
+    return lambda matrix: np.concatenate([matrix[:1] * factor, matrix[1:]])
+
+
+def swapped_rows(matrix: Any) -> Any:
+    return matrix[[1, 0, *range(2, len(matrix))]]
+
+
+def later(change: Callable[[Path], object]) -> Callable[[Forged], None]:
+    """A lie after everything is signed."""
+    return lambda of: setattr(of, "after", change)
+
+
+def appended(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text((folder / name).read_text() + text)
+
+
+def signed_by_another(folder: Path) -> None:
+    text = (folder / "release.json").read_bytes()
+    (folder / "release.json.sig").write_text(json.dumps(signature_of(OTHER_KEY, text)))
+
+
+def cut(folder: Path) -> None:
+    """The measurement ends in the middle, and the liar covers that up."""
+    path = folder / "measurement.npz"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def of_objects(folder: Path) -> None:
+    np.savez(folder / "measurement.npz", facts=np.array([{"format": 1}], dtype=object))
+
+
+def row_of_ledger(event: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Forged], None]:
+    """A lie in a row of the ledger, whose digests are written anew."""
+
+    def lie(of: Forged) -> None:
+        last = ""
+        for row in of.ledger["entries"]:
+            if row["event"] == event:
+                change(row)
+            content = {**row, "previous": last, "facts": json.dumps(row["facts"], sort_keys=True)}
+            content.pop("digest")
+            last = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            row.update(previous=content["previous"], digest=last)
+
+    return lie
+
+
+COA, TERMS, PERSON, TABLES = (
+    "coa over a basis of tables, add-remove",
+    "residual, add-remove",
+    "steps of a person",
+    "wide tables",
+)
+Lie = tuple[str, str, Callable[[Forged], object]]
+"""The release, the claim whose line reports it, and the lie."""
+LIES: dict[str, Lie] = {
+    "a smaller rho": (COA, "rho", lambda of: of.privacy.update(rho="1/20", rho_decimal=0.05)),
+    "a smaller rho in decimals": (COA, "rho", lambda of: of.privacy.update(rho_decimal=0.05)),
+    "a smaller epsilon": (COA, "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * (1 - 1e-6))),
+    "a smaller delta": (COA, "epsilon", lambda of: of.privacy.update(delta=of.privacy["delta"] / 2)),
+    "no delta": (COA, "epsilon", lambda of: of.privacy.update(delta=0.0)),
+    "a smaller sensitivity": (
+        COA, "sensitivity",
+        lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) - 1)),
+    ),
+    "a smaller sensitivity of terms": (
+        TERMS, "sensitivity",
+        lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) // 2)),
+    ),
+    "half the scale in the certificate": (
+        COA, "noise", lambda of: of.privacy.update(noise_scale_on_grid=of.privacy["noise_scale_on_grid"] // 2),
+    ),
+    "half the noise": (COA, "rho", halved_noise),
+    "another kind of noise": (COA, "noise", lambda of: of.privacy.update(noise="Laplace")),
+    "another deviation": (COA, "noise", lambda of: of.facts["noise"].update(deviation=of.facts["noise"]["deviation"] * 0.99)),
+    "an answer": (COA, "answers", told("answer", lambda value: value + 0.01)),
+    "an answer of a large domain": (TABLES, "answers", told("answer", lambda value: value + 1)),
+    "a total": (TERMS, "answers", told("answer", lambda value: value + 25, slice(0, 1))),
+    "two answers in each other's place": (COA, "answers", swapped_answers),
+    "a row that is left out": (COA, "answers", lambda of: of.rows.pop(5)),
+    "a row too many": (COA, "answers", lambda of: of.rows.append(of.rows[-1])),
+    "a group by another name": (COA, "answers", lambda of: of.rows[2].update(group="work by age")),
+    "a text for a number": (COA, "answers", lambda of: of.rows[2].update(answer="many")),
+    "a standard error": (COA, "standard errors", told("standard_error", lambda value: value * 0.99)),
+    "half of all standard errors": (TERMS, "standard errors", told("standard_error", lambda value: value / 2, slice(None))),
+    "a lower end": (COA, "lower ends of intervals", told("low_95", lambda value: value + 0.05)),
+    "an upper end": (COA, "upper ends of intervals", told("high_95", lambda value: value - 0.05)),
+    "intervals of 90 percent": (COA, "upper ends of intervals", at_90_percent),
+    "records that are replaced": (
+        COA, "sensitivity", lambda of: of.privacy.update(neighbours="replace-one", one_change="One record is replaced by any other."),
+    ),
+    "another sentence on neighbours": (COA, "unit of protection", lambda of: of.privacy.update(one_change="A record is replaced.")),
+    "two records of a person": (COA, "sensitivity", lambda of: of.privacy.update(most_records_of_one_person=2)),
+    "more steps of a person": (PERSON, "sensitivity", lambda of: of.privacy.update(participations_of_one_person=4, separation=2)),
+    "steps of a person closer together": (PERSON, "sensitivity", lambda of: of.privacy.update(separation=1)),
+    "a smaller cost": (COA, "cost", scaled("cost", 0.999)),
+    "a smaller mean error": (COA, "mean error", scaled("rmse", 0.999)),
+    "a smaller largest error": (COA, "largest error", lambda of: of.mechanism["compared"][0].update(worst=1.0)),
+    "a larger lower bound": (COA, "lower bound", scaled("lower_bound", 1 + 1e-5)),
+    "a larger lower bound of a large domain": (TABLES, "lower bound", scaled("lower_bound", 1.01)),
+    "a smaller gap": (TERMS, "gap to the optimum", scaled("certified_gap", 0.9)),
+    "other weights of the bound": (COA, "lower bound", array("bound_0", np.ones_like)),
+    "another number of cells": (COA, "sizes", lambda of: of.certificate.update(cells=71)),
+    "another number of queries": (COA, "sizes", lambda of: of.certificate.update(queries=10)),
+    "a measurement of another release": (COA, "sizes", lambda of: of.facts.update(release="another")),
+    "a measurement of another digest": (COA, "sizes", lambda of: of.facts.update(measurement="0" * 64)),
+    "a noisy integer": (COA, "answers", array("values", lambda z: z + (np.arange(z.size) == 0) * 2**28)),
+    "a measured value too few": (TERMS, "sizes", array("values", lambda z: z[:-1])),
+    "a longer row of the strategy": (COA, "sensitivity", array("mixing", first_row(2))),
+    "two rows of the strategy in each other's place": (COA, "answers", array("mixing", swapped_rows)),
+    "half the unit of a term": (TERMS, "answers", lambda of: of.facts["strategy"]["terms"][0].update(multiplier=1)),
+    "heavier queries": (COA, "cost", lambda of: of.facts["queries"]["groups"][0].update(weight=1.0)),
+    "a file that was changed": (COA, "files", later(appended("croissant.json", " "))),
+    "a file that is missing": (COA, "files", later(lambda folder: (folder / "dictionary.csv").unlink())),
+    "a file that nobody named": (COA, "files", later(lambda folder: (folder / "notes.txt").write_text("x"))),
+    "a file outside": (COA, "files", lambda of: of.certificate["files"].update({"../ledger.json": "0"})),
+    "a certificate changed after it was signed": (COA, "signature", later(appended("release.json", "\n"))),
+    "a signature of another key": (COA, "signature", later(signed_by_another)),
+    "no signature": (COA, "signature", later(lambda folder: (folder / "release.json.sig").unlink())),
+    "a measurement that was cut off": (COA, "sizes", later(cut)),
+    "a measurement of Python objects": (COA, "sizes", later(of_objects)),
+    "a row of the ledger": (COA, "ledger", lambda of: of.ledger["entries"][1]["facts"].update(period="2020")),
+    "a ledger that charged less": (COA, "ledger", row_of_ledger("reserved", lambda row: row["facts"]["loss"].update(rho="1/20"))),
+    "a ledger of another measurement": (
+        COA, "ledger", row_of_ledger("committed", lambda row: row["facts"].update(measurement_digest="0" * 64)),
+    ),
+    "a ledger without the commit": (COA, "ledger", lambda of: of.ledger["entries"].pop()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_reported_by_the_line_of_its_claim(name: str, honest: Any, tmp_path: Path) -> None:
+    of, claim, lie = LIES[name]
+    folder, ledger = honest(of)
+    shutil.copytree(folder, tmp_path / "release")
+    copy = forged(tmp_path / "release", ledger)
+    lie(copy)
+    copy.write(tmp_path / "release")
+    assert verify.verify(tmp_path / "release", **copy.asked)[claim].startswith("wrong")
+
+
+@pytest.mark.parametrize("name", sorted({of for of, _, _ in LIES.values()}))
+def test_an_honest_copy_is_right(name: str, honest: Any, tmp_path: Path) -> None:
+    """What lies are told about is right before they are told, with its signature and its ledger."""
+    folder, ledger = honest(name)
+    shutil.copytree(folder, tmp_path / "release")
+    copy = forged(tmp_path / "release", ledger)
+    copy.write(tmp_path / "release")
+    found = verify.verify(tmp_path / "release", **copy.asked)
+    assert {claim for claim, line in found.items() if not line.startswith("right")} == UNCHECKED.get(name, set()), found
+
+
+RFC_8032 = (
+    ("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
+     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"),
+    ("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "72",
+     "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"),
+    ("fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025", "af82",
+     "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a"),
+)  # fmt: skip
+"""Section 7.1: public key, message, signature."""
+
+
+@pytest.mark.parametrize(("public", "message", "signature"), RFC_8032)
+def test_signatures_are_those_of_the_rfc(public: str, message: str, signature: str) -> None:
+    key, text, signed = (bytes.fromhex(each) for each in (public, message, signature))
+    assert verify.is_signature(key, text, signed)
+    assert not verify.is_signature(key, text + b"x", signed)
+    larger = int.from_bytes(signed[32:], "little") + verify.ORDER  # the same number another way, which the RFC refuses
+    assert not verify.is_signature(key, text, signed[:32] + larger.to_bytes(32, "little"))
+    assert not verify.is_signature(key, text, signed + b"x")
+
+
+def test_points_that_are_none_are_refused() -> None:
+    for text in (b"\x02" + bytes(31), b"\xff" * 32, (1).to_bytes(31, "little") + b"\x80", bytes(31)):
+        with pytest.raises(verify.WrongClaim, match="no point"):
+            verify.point_of(text)
+
+
+def test_what_ask_answers_varies_together_as_is_recomputed(honest: Any) -> None:
+    """Random linear questions of a release: estimates and covariances."""
+    for name in (COA, TERMS):
+        folder, _ = honest(name)
+        release, found = verify.Release(folder), published(place_at(folder))
+        questions = [
+            "sum of age>=3",
+            "sum of sex=m, age<7",
+            "sum of work=b minus sum of work=c",
+            "sum of age<2 minus sum of sex=f, age>=9",
+        ]
+        ages, sexes, works = np.ogrid[:12, :2, :3]
+        cells = [
+            ages >= 3,
+            (sexes == 1) & (ages < 7),
+            1.0 * (works == 1) - (works == 2),
+            1.0 * (ages < 2) - ((sexes == 0) & (ages >= 9)),
+        ]
+        functions = np.array([np.broadcast_to(each, (12, 2, 3)).ravel() for each in cells], dtype=np.float64)
+        values, covariance = release.covariance(functions)
+        np.testing.assert_allclose(values, [answer.value for answer in found.ask(*questions)], rtol=1e-7)
+        np.testing.assert_allclose(covariance, found.covariance(questions), rtol=1e-6, atol=1e-9 * np.abs(covariance).max())
+
+
+def test_answers_in_other_formats_are_handed_over(tmp_path: Path) -> None:
+    done = small.run(
+        small.write(tmp_path / "data", output={"formats": ["parquet"], "verifier": True}), keyed(tmp_path / "home")
+    )
+    folder = Path(done.folder)
+    rows = done.answers.arrow.to_pylist()
+    assert verify.verify(folder)["answers"].startswith("cannot be checked from these files: there is no answers.csv")
+    assert verify.verify(folder, {"answers.csv": rows})["answers"].startswith("right")
+    rows[3]["answer"] += 1.0
+    assert verify.verify(folder, {"answers.csv": rows})["answers"].startswith("wrong: row 4: found")
+
+
+def keyed(home: Path) -> Path:
+    known_key(home)
+    return home
+
+
+def test_the_copy_beside_a_release_runs_alone(tmp_path: Path) -> None:
+    """Without dpdist, by the interpreter's own path, from another folder; it exits with 1 once something is wrong."""
+    folder = Path(small.run(small.write(tmp_path / "data", output={"verifier": True}), keyed(tmp_path / "home")).folder)
+    source = Path(verify.__file__).read_bytes()
+    assert (folder / "verify.py").read_bytes() == source
+    assert json.loads((folder / "release.json").read_text())["files"]["verify.py"] == hashlib.sha256(source).hexdigest()
+    command = [sys.executable, "-I", str(folder / "verify.py"), str(folder)]
+    right = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert (right.returncode, right.stderr) == (0, "")
+    assert "sensitivity: right\n" in right.stdout
+    assert subprocess.run([*command, "--signed"], capture_output=True, check=False, cwd="/").returncode == 1
+    (folder / "dictionary.csv").write_text("")
+    wrong = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert (wrong.returncode, wrong.stderr) == (1, "")
+    assert "files: wrong: dictionary.csv: found" in wrong.stdout
+
+
+HOSTILE: dict[str, Callable[[Forged], object]] = {
+    "cells beyond all memory": lambda of: of.facts.update(shape=[10**6] * 3),
+    "an attribute of no bins": lambda of: of.facts.update(shape=[12, 0, 3]),
+    "attributes that are texts": lambda of: of.facts.update(shape="many"),
+    "a factor beyond all memory": lambda of: of.facts["queries"]["groups"][0]["factors"][0].update(kind="ranges", values=10**9, left_out=12 - 10**9),
+    "an array that is not there": lambda of: of.facts["queries"]["groups"][0]["factors"][0].update(kind="matrix", array="nothing"),
+    "a strategy of another shape": lambda of: of.arrays.update(mixing=of.arrays["mixing"][:, :3]),
+    "numbers that are none": lambda of: of.arrays.update(bound_0=np.full(72, np.nan)),
+    "a scale of zero": lambda of: of.privacy.update(noise_scale_on_grid=0),
+    "a negative rho": lambda of: of.privacy.update(rho="-1/10"),
+    "a fraction over zero": lambda of: of.privacy.update(rho="1/0"),
+    "codes of too many merged values": lambda of: of.arrays.update(codes_0=np.full(12, 2**40)),
+    "no privacy": lambda of: of.certificate.pop("privacy"),
+    "records of a person without end": lambda of: of.privacy.update(most_records_of_one_person=10**4000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_end_in_a_line(name: str, honest: Any, tmp_path: Path) -> None:
+    """No crash, no endless loop, no memory beyond the file's: something is wrong, or cannot be checked."""
+    folder, ledger = honest(COA)
+    shutil.copytree(folder, tmp_path / "release")
+    copy = forged(tmp_path / "release", ledger)
+    HOSTILE[name](copy)
+    copy.write(tmp_path / "release")
+    found = verify.verify(tmp_path / "release")
+    assert set(found) == set(verify.CLAIMS)
+    assert any(line.startswith("wrong") for line in found.values())
+    assert all("\n" not in line and len(line) < 2000 for line in found.values())
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b"[" * 100_000, b'{"privacy": 3}', b"\xff\xfe"])
+def test_certificates_that_are_none_end_in_a_line(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "release.json").write_bytes(text)
+    assert all(line.startswith("wrong") for claim, line in verify.verify(tmp_path).items() if claim not in UNSIGNED)
