@@ -495,7 +495,7 @@ class Release:
         return total * (cells if alone else 1)
 
     def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
-        """Of one person in up to ``most`` cells, or of the difference of two: of cells that are alike by their number, of few by all sets."""
+        """Of one person in up to ``most`` cells, or the difference of two: of cells that are alike by their number, of few by all sets."""
         gram = self.rows.T @ self.rows
         own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
         cells, most = len(own), min(most, len(own))
@@ -519,11 +519,28 @@ class Release:
         first, most = rows[:, 0], min(most, -(-rows.shape[1] // apart))
         past = toeplitz(first, 0, len(first), around=False)
         falls = first[-1] >= 0 and (np.diff(first) <= 0).all() and (rows == past).all()
-        if not falls and self.squared < most**2 * k**2 * columns_of(rows, 2)[0]:
-            raise UncheckedClaim("steps of a person, for rows whose coefficients do not fall")
         together = sum(int(value) ** 2 for value in rows[:, : most * apart : apart].sum(axis=1))
         found = together if falls else most**2 * columns_of(rows, 2)[0]
+        if not falls and self.squared < found * k**2:
+            found = self.reach_of_choices(rows, most, apart)
         return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
+
+    def reach_of_choices(self, rows: Array, most: int, apart: int) -> int:
+        """Of one person in one series, for any rows: every choice of up to ``most`` steps that are ``apart``."""
+        steps = rows.shape[1]
+        number = sum(math.comb(max(0, steps - (size - 1) * (apart - 1)), size) for size in range(1, most + 1))
+        if number > MOST_SETS:
+            raise UncheckedClaim("steps of a person, for rows whose coefficients do not fall")
+        gram, found = (rows.T @ rows).tolist(), 0
+        choices: list[tuple[tuple[int, ...], int]] = [((), 0)]
+        for _ in range(most):
+            choices = [
+                ((*chosen, step), square + gram[step][step] + 2 * sum(gram[step][other] for other in chosen))
+                for chosen, square in choices
+                for step in range(chosen[-1] + apart if chosen else 0, steps)
+            ]
+            found = max([found, *(square for _, square in choices)])
+        return int(found)
 
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
