@@ -82,7 +82,8 @@ UNCHECKED: dict[str, set[str]] = {
     "dawa": HIDDEN,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "characters, stored": BOUND, "convolution, stored": BOUND, "buffered stream": ERRORS | BOUND, "stream": ERRORS | BOUND,
-    "banded stream": ERRORS | BOUND, "triangular stream": ERRORS | BOUND, "steps of a person": ERRORS | BOUND, "steps of a person, triangular": ERRORS | BOUND,
+    "banded stream": ERRORS | BOUND,
+    "triangular stream": ERRORS | BOUND, "steps of a person": ERRORS | BOUND, "steps of a person, triangular": ERRORS | BOUND,
     "steps of a person who is replaced": ERRORS | BOUND, "groups of a person": BOUND, "non-negative": ANSWERS, "Parquet only": ANSWERS,
     "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
