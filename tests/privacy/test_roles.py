@@ -234,7 +234,7 @@ def test_each_sum_follows_the_newest_row_for_itself(database: Database) -> None:
         f"INSERT INTO dpdist_rows SELECT max(sequence) + 1, 'aborted', 'people', 'r2', 1, '{{}}', '', {newest}, 'x' FROM dpdist_rows",
     )
     columns = {column.name for column in db.accounts.columns}
-    true = {name: "'0'" for name in LIES} | {"rho": "'1/7'", "slack": f"'{slack}'", "releases": "1"}
+    true = dict.fromkeys(LIES, "'0'") | {"rho": "'1/7'", "slack": f"'{slack}'", "releases": "1"}
     assert columns - set(true) == {"dataset", "period", "sequence", "applied", "rule"}
 
     def move(sums: dict[str, str]) -> None:
