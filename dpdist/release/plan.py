@@ -19,6 +19,7 @@ from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.coa import Coa
+from dpdist.mechanisms.kept import name_for
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.operators import Matrix
@@ -47,6 +48,8 @@ from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.strategies.dual_weights import DualWeights, dual_weights
 from dpdist.strategies.needs import Effort
 from dpdist.strategies.product_bound import bound_steps, product_weights
+from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long, is_separable
 
@@ -70,6 +73,7 @@ class Design:
         loss: what the release will be charged.
         compared: the strategies of all mechanisms compared.
         scale: what measured values are divided by to become answers (``Domain.scale``).
+        persons: what no strategy can beat for persons in several cells or steps, with its proof; None where it is not known.
     """
 
     strategy: Strategy
@@ -80,6 +84,7 @@ class Design:
     loss: Loss
     compared: tuple[Strategy, ...]
     scale: float
+    persons: PersonsBound | None = None
 
     @property
     def noise_multiplier(self) -> float:
@@ -148,7 +153,7 @@ class Plan(Design):
             "spec_digest": job.digest,
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
-            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.compared),
+            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
@@ -283,11 +288,14 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
+    persons = _persons(context, job, compared) if reaches else None
     if reaches:
-        table = _for_persons(table, compared, strategy, reaches, job.moved.records)
+        table = _for_persons(table, strategy, reaches, persons, job.moved.records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
+    return Design(
+        strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale, persons
+    )
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
@@ -333,15 +341,30 @@ def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
     return compared[costs.index(min(costs))]
 
 
+def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> PersonsBound | None:
+    """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
+    proofs = [each.persons for each in compared if each.persons is not None]
+    queries, moved = job.workload.queries, job.moved
+    if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
+        work = Planning(context)
+        name = name_for(queries, "bound", moved)
+        found = work.kept(name)
+        if found is None:
+            work.tell("bounding the optimum for persons")
+            found = work.keep(name, np.zeros(1), work.largest(steps_bound, queries, moved).facts())
+        proofs.append(PersonsBound.of(found[1]))
+    return max(proofs, key=lambda each: each.lower_bound, default=None)
+
+
 def _for_persons(
-    table: Sequence[Candidate], compared: Sequence[Strategy], chosen: Strategy, reaches: Mapping[str, float], records: int
+    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
 ) -> list[Candidate]:
     """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
 
     They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
     known; what is certified for changes of one cell does not count.
     """
-    bound = max((each.persons.lower_bound for each in compared if each.persons is not None), default=None)
+    bound = None if persons is None else persons.lower_bound
 
     def seen(row: Candidate) -> Candidate:
         own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
@@ -418,6 +441,8 @@ def bound_weights(context: Context, planned: Plan) -> DualWeights | None:
     lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
     workload = planned.job.workload.queries
     if option is None or lower is None or is_long(workload) or workload is not planned.workload:
+        return None
+    if planned.persons is not None:  # proven by weights of a person's cells together, which are not published yet
         return None
     return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload))
 

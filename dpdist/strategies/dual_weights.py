@@ -112,4 +112,4 @@ def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:
 def _met_by(precision: Matrix, gram: Matrix) -> Matrix:
     """diag(X^-1 V X^-1), which the dual weights are at an optimum X of full rank."""
     inverse = scipy.linalg.pinvh(precision, rtol=1e-11, check_finite=False)
-    return np.maximum(np.einsum("ij,jk,ki->i", inverse, gram, inverse, optimize=True), 0.0)
+    return np.asarray(np.maximum(np.einsum("ij,jk,ki->i", inverse, gram, inverse, optimize=True), 0.0))
