@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpdist import verify
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 
@@ -23,4 +24,4 @@ class Verifier(Output):
     def write(self, release: Unfinished) -> Sequence[Written]:
         if not release.content.verifier:
             return []
-        return [release.place.put(VERIFIER, (Path(__file__).parents[2] / VERIFIER).read_bytes())]
+        return [release.place.put(VERIFIER, Path(verify.__file__).read_bytes())]
