@@ -21,7 +21,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
 from pathlib import Path
@@ -31,7 +31,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
-MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES = 2**28, 2**24, 2048, 1024, 26
+MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns that are compared pair by pair, attributes."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 UNREADABLE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError)
@@ -264,23 +264,26 @@ def is_signature(public: bytes, message: bytes, signature: bytes) -> bool:
     return len(signature) == 64 and number < ORDER and times(number, base) == add(commitment, times(challenge, key))
 
 
-@dataclass
 class Release:
     """A published release, read part by part when a claim needs it.
 
-    Attributes:
+    Args:
         given: rows by file, such as {"answers.csv": rows}, where the caller has read them.
         public_key: hex digits of the key that has to have signed the release; signed: whether any has to.
         export: of the ledger's rows.
     """
 
-    folder: Path
-    given: Mapping[str, Iterable[Facts]] = field(default_factory=dict)
-    public_key: str | None = None
-    signed: bool = False
-    export: Path | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        given: Mapping[str, Iterable[Facts]] | None = None,
+        *,
+        public_key: str | None = None,
+        signed: bool = False,
+        export: Path | None = None,
+    ) -> None:
+        self.folder, self.given = folder, given or {}
+        self.public_key, self.signed, self.export = public_key, signed, export
         self.certificate = read_json(self.folder / "release.json")
         self.privacy, self.mechanism = self.certificate["privacy"], self.certificate["mechanism"]
         self.selection, self.digest = (
@@ -480,7 +483,12 @@ class Release:
         if not self.terms:
             known = columns_of(self.rows, power)
             alone = all((np.count_nonzero(self.rows, axis=axis) <= 1).all() for axis in (0, 1))
-            return int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            apart = int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            return (
+                apart
+                if cells == 1 or alone or power == 1 or self.squared >= apart
+                else self.reach_of_cells(k, cells, replaced)
+            )
         alone = len(self.terms) == 1 and all(factor.matrix is None for factor in self.terms[0].factors)
         k, total, rounded = k if alone else k * cells, 0, 0
         for term in self.terms:
@@ -500,6 +508,22 @@ class Release:
         if rounded:
             total = (math.isqrt(total - 1) + 1 + math.isqrt(rounded - 1) + 1) ** 2
         return total * (cells if alone else 1)
+
+    def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
+        """Of one person in up to ``most`` cells, or of the difference of two: by the number of cells that are alike, or by all sets."""
+        gram = self.rows.T @ self.rows
+        own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
+        cells, most = len(own), min(most, len(own))
+        if np.ptp(own) == 0 and np.ptp(others) == 0:
+            sizes = ((s, t) for s in range(1, most + 1) for t in range((min(most, cells - s) if replaced else 0) + 1))
+            return k**2 * max((s + t) * int(own[0]) + ((s - t) ** 2 - s - t) * int(others[0]) for s, t in sizes)
+        values = (-1, 0, 1) if replaced else (0, 1)
+        if len(values) ** cells > MOST_SETS:
+            raise UncheckedClaim("one person in several of many cells, for rows that are not alike")
+        every = np.array(list(itertools.product(values, repeat=cells)))
+        every = every[((every > 0).sum(axis=1) <= most) & ((every < 0).sum(axis=1) <= most)]
+        farthest = every[np.einsum("ui,ij,uj->u", every, gram.astype(np.float64), every).argmax()].astype(object)
+        return k**2 * int(farthest @ gram.astype(object) @ farthest)
 
     def reach_of_steps(self, k: int, most: int, apart: int, replaced: int) -> int:
         """Of one person in up to ``most`` steps that are ``apart``: the largest sum of G_ij over them, G = C'C of the series' rows C.
@@ -769,7 +793,7 @@ CLAIMS: dict[str, Callable[[Release], str]] = {
 def verify(folder: Path | str, tables: Mapping[str, Iterable[Facts]] | None = None, **more: Any) -> dict[str, str]:
     """A line for each claim of a release: "right", "wrong: ..." or "cannot be checked from these files: ..."; arguments: ``Release``."""
     try:
-        release = Release(Path(folder), tables or {}, **more)
+        release = Release(Path(folder), tables, **more)
     except (WrongClaim, *DAMAGED) as error:
         return dict.fromkeys(CLAIMS, f"wrong: release.json cannot be read ({type(error).__name__}: {str(error)[:120]!r})")
     return {name: line_of(check, release) for name, check in CLAIMS.items()}

@@ -83,7 +83,7 @@ def soak(folder: Path, releases: int, seed: int) -> tuple[int, int]:
             file.unlink() if file.is_file() else file.rmdir()
         with opened(home) as ledger:
             assert ledger.budgets()[0].releases == 1
-            assert ledger.verify().rows == 4  # budget, reserved, drawing, committed
+            assert ledger.verify().rows == 6  # budget, reserved, drawing, committed, signer, published
     return kills, runs
 
 

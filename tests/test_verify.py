@@ -44,6 +44,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     },
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
+    "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
+                           "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 3}}},
     "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
     "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
@@ -84,7 +86,7 @@ UNCHECKED: dict[str, set[str]] = {
     "banded stream": ERRORS | BOUND, "steps of a person in a whole series": BOUND,
     "stream": ERRORS | BOUND,
     "triangular stream": ERRORS | BOUND, "steps of a person": ERRORS | BOUND, "steps of a person, triangular": ERRORS | BOUND,
-    "steps of a person who is replaced": ERRORS | BOUND, "non-negative": ANSWERS, "Parquet only": ANSWERS,
+    "steps of a person who is replaced": ERRORS | BOUND, "groups of a person": BOUND, "non-negative": ANSWERS, "Parquet only": ANSWERS,
     "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from dpdist.errors import DpdistError, LedgerError
+from dpdist.privacy.facts import UNREADABLE, reading
 from dpdist.privacy.rules.state import LedgerEvent, LedgerRow
 
 FORMAT = 8
@@ -122,11 +123,9 @@ class Database:
             return self._tried_again(attempt)
         except DpdistError:
             raise
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:  # of what tables hold
-            raise LedgerError(
-                f"the ledger holds something that dpdist did not write ({type(error).__name__}), nothing was changed: it was altered or "
-                "damaged; see 'dpdist ledger verify', and restore a backup"
-            ) from error
+        except UNREADABLE as error:
+            with reading("a row of the ledger"):
+                raise error
 
     def alone(self, statement: str) -> None:
         """Run a statement outside of a transaction, such as VACUUM."""

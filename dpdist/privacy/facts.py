@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from dpdist.errors import DpdistError, LedgerError
 from dpdist.privacy.accounting import NOTHING, Cap, Loss
 from dpdist.privacy.accounting.losses import ZERO
 from dpdist.privacy.charges import StreamPart
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.receipts import KnownRecords, Receipt
+
+UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+"""What reading raises where a table holds what dpdist did not write."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """A block that reads something of the ledger. Raises: LedgerError that names it, where it was altered or damaged."""
+    try:
+        yield
+    except DpdistError:
+        raise
+    except UNREADABLE as error:
+        raise LedgerError(
+            f"{what} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether more is: "
+            "restore the database from a backup"
+        ) from error
 
 
 def loss_facts(loss: Loss) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dpdist.privacy import tables
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import SELECTION
-from dpdist.privacy.facts import loss_of
+from dpdist.privacy.facts import loss_of, reading
 from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Publication, Receipt
 from dpdist.privacy.rules.deciding import needed
 from dpdist.privacy.rules.state import UNUSED, Account, DataSet
@@ -90,7 +90,8 @@ class LedgerReader:
             for row in connection.execute(accounts.order_by(db.accounts.c.sequence)):
                 used.setdefault(row.dataset, []).append((row.period, tables.account_in(row)))
             declared = {
-                row.dataset: tables.declared_by(row.facts) for row in connection.execute(caps.order_by(db.caps.c.sequence))
+                row.dataset: tables.declared_by(row.dataset, row.facts)
+                for row in connection.execute(caps.order_by(db.caps.c.sequence))
             }
             out = []
             for name, known in declared.items():
@@ -112,7 +113,7 @@ class LedgerReader:
                 raise LedgerError(f"release {release!r} is not charged")
             then = sa.and_(db.caps.c.dataset == own.dataset, db.caps.c.sequence < own.sequence)
             cap = sa.select(db.caps.c.facts).where(then).order_by(db.caps.c.sequence.desc()).limit(1)
-            known = tables.declared_by(connection.execute(cap).scalar_one())
+            known = tables.declared_by(own.dataset, connection.execute(cap).scalar_one())
             account = tables.account_of(connection, own.dataset, own.period)
             later = _charged(connection, own.dataset, own.period, db.releases.c.sequence > own.sequence)
             spent = account.spent - sum(later.values(), Loss())
@@ -154,7 +155,7 @@ class LedgerReader:
         def work(connection: Connection) -> list[dict[str, Any]]:
             query = sa.select(db.entries).order_by(db.entries.c.sequence)
             rows = connection.execute(query if release is None else query.where(db.entries.c.release == release))
-            return [{**row._asdict(), "facts": json.loads(row.facts)} for row in rows]
+            return [{**row._asdict(), "facts": _facts_in(row)} for row in rows]
 
         return self._read(work)
 
@@ -192,8 +193,8 @@ class LedgerReader:
         """What its first row calls this ledger, at random: all copies of it have the same name, and no other ledger has."""
 
         def work(connection: Connection) -> str | None:
-            facts = connection.execute(sa.select(db.entries.c.facts).where(db.entries.c.sequence == 1)).scalar()
-            return None if facts is None else json.loads(facts).get("ledger")
+            first = connection.execute(sa.select(db.entries).where(db.entries.c.sequence == 1)).first()
+            return None if first is None else _facts_in(first).get("ledger")
 
         return self._read(work)
 
@@ -216,7 +217,17 @@ def _charged(connection: Connection, dataset: str, period: str, where: Any, newe
     account = sa.and_(db.releases.c.dataset == dataset, db.releases.c.period == period, db.releases.c.state != "aborted")
     query = sa.select(db.releases.c.release, db.releases.c.facts).where(account, where)
     rows = connection.execute(query.order_by(db.releases.c.sequence.desc()).limit(newest))
-    return {row.release: loss_of(json.loads(row.facts)["loss"]) for row in reversed(list(rows))}
+    return {row.release: _charge_in(row) for row in reversed(list(rows))}
+
+
+def _charge_in(row: Any) -> Loss:
+    with reading(f"the row of release {row.release!r}"):
+        return loss_of(json.loads(row.facts)["loss"])
+
+
+def _facts_in(row: Any) -> dict[str, Any]:
+    with reading(f"row {row.sequence}"):
+        return dict(json.loads(row.facts))
 
 
 def _with_charges(connection: Connection, budget: Budget, until: int | None = None) -> Budget:

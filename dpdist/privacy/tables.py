@@ -18,7 +18,7 @@ from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import NOBODY, Approvers
 from dpdist.privacy.charges import Charge
-from dpdist.privacy.facts import cap_facts, cap_of, protection_of, receipt_of
+from dpdist.privacy.facts import cap_facts, cap_of, protection_of, reading, receipt_of
 from dpdist.privacy.receipts import Publication, Receipt
 from dpdist.privacy.rules.commands import (
     Abort,
@@ -93,14 +93,16 @@ def dataset_of(connection: Connection, dataset: str) -> DataSet | None:
     named = sa.and_(db.entries.c.release == f"approvers of {dataset}", db.entries.c.event == "approvers")
     query = sa.select(db.entries.c.attempt, db.entries.c.facts).where(named)
     found = connection.execute(query.order_by(db.entries.c.attempt.desc()).limit(1)).first()
-    approvers, number = (NOBODY, 0) if found is None else (Approvers.of(json.loads(found.facts)), found.attempt)
-    return replace(declared_by(cap), approvers=approvers, named=number)
+    with reading(f"the row of the approvers of {dataset!r}"):
+        approvers, number = (NOBODY, 0) if found is None else (Approvers.of(json.loads(found.facts)), found.attempt)
+    return replace(declared_by(dataset, cap), approvers=approvers, named=number)
 
 
-def declared_by(text: str) -> DataSet:
+def declared_by(dataset: str, text: str) -> DataSet:
     """The cap that a row of ``dpdist_caps`` keeps."""
-    facts = json.loads(text)
-    return DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), facts["caps"], facts["run"])
+    with reading(f"the cap of {dataset!r}"):
+        facts = json.loads(text)
+        return DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), facts["caps"], facts["run"])
 
 
 def caps_text(known: DataSet) -> str:
@@ -118,7 +120,8 @@ def account_of(connection: Connection, dataset: str, period: str) -> Account:
 
 def account_in(row: Any) -> Account:
     """The running sums that a row of ``dpdist_accounts`` keeps."""
-    return Account(row.rule, Loss(*(Fraction(getattr(row, name)) for name in db.SUMS)), row.releases)
+    with reading(f"the sums of {row.dataset!r}, {row.period}"):
+        return Account(row.rule, Loss(*(Fraction(getattr(row, name)) for name in db.SUMS)), row.releases)
 
 
 RECEIPTS = sa.select(db.releases, db.salts.c.salt).outerjoin(db.salts, db.salts.c.release == db.releases.c.release)
@@ -132,7 +135,8 @@ def receipt(connection: Connection, release: str) -> Receipt | None:
 
 def receipt_in(row: Any) -> Receipt:
     """The receipt that a row of ``RECEIPTS`` keeps."""
-    reserved = receipt_of(row.release, row.dataset, row.attempt, row.sequence, row.binding, json.loads(row.facts))
+    with reading(f"the row of release {row.release!r}"):
+        reserved = receipt_of(row.release, row.dataset, row.attempt, row.sequence, row.binding, json.loads(row.facts))
     salt = None if row.salt is None else bytes(row.salt)
     return replace(reserved, state=row.state, measurement_digest=row.measurement_digest, salt=salt)
 
@@ -146,18 +150,21 @@ def parts_of(connection: Connection, dataset: str, stream: str) -> list[Receipt]
 def _approvals(connection: Connection, release: str) -> tuple[Approval, ...]:
     mine = sa.and_(db.entries.c.release == release, db.entries.c.event == "approved")
     found = connection.execute(sa.select(db.entries).where(mine).order_by(db.entries.c.sequence))
-    facts = ((row.dataset, json.loads(row.facts)) for row in found)
-    return tuple(Approval(dataset, each["spec"], each["key"]) for dataset, each in facts)
+    with reading(f"the approvals of release {release!r}"):
+        facts = ((row.dataset, json.loads(row.facts)) for row in found)
+        return tuple(Approval(dataset, each["spec"], each["key"]) for dataset, each in facts)
 
 
 def signers(connection: Connection) -> tuple[str, ...]:
     """The public keys that sign certificates, oldest first."""
-    return tuple(facts["key"] for facts in _facts_of(connection, SIGNERS, "signer"))
+    with reading("a row that names a signer"):
+        return tuple(facts["key"] for facts in _facts_of(connection, SIGNERS, "signer"))
 
 
 def publications(connection: Connection, release: str) -> tuple[Publication, ...]:
     """How a release was published, oldest first."""
-    return tuple(Publication.of(facts) for facts in _facts_of(connection, release, "published"))
+    with reading(f"a row of release {release!r}"):
+        return tuple(Publication.of(facts) for facts in _facts_of(connection, release, "published"))
 
 
 def _facts_of(connection: Connection, release: str, event: str) -> list[Any]:

@@ -57,6 +57,6 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
 
 def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:
     """Weights of the cells that prove a lower bound to readers; None where none that are at hand do."""
-    if is_long(workload) or any(each.persons is not None for each in compared):
-        return None  # what persons may contribute has weights of its own
+    if is_long(workload):
+        return None
     return dual_weights(workload, compared, lower, lambda: _product_weights(context, workload))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
+
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
@@ -17,6 +19,7 @@ from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.coa import Coa
+from dpdist.mechanisms.kept import name_for
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
@@ -34,14 +37,15 @@ from dpdist.release.lower_bounds import lower_bound
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
 from dpdist.release.private_names import facts_of, prepared
-from dpdist.release.setting import distance_of, setting_of
+from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
-from dpdist.stability import Distance
 from dpdist.strategies import (
     Strategy,
 )
 from dpdist.strategies.needs import Effort
+from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long
 
@@ -65,6 +69,7 @@ class Design:
         loss: what the release will be charged.
         compared: the strategies of all mechanisms compared.
         scale: what measured values are divided by to become answers (``Domain.scale``).
+        persons: what no strategy can beat for persons in several cells or steps, with its proof; None where it is not known.
     """
 
     strategy: Strategy
@@ -75,6 +80,7 @@ class Design:
     loss: Loss
     compared: tuple[Strategy, ...]
     scale: float
+    persons: PersonsBound | None = None
 
     @property
     def noise_multiplier(self) -> float:
@@ -143,7 +149,7 @@ class Plan(Design):
             "spec_digest": job.digest,
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
-            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.compared),
+            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
@@ -278,11 +284,14 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
+    persons = _persons(context, job, compared) if reaches else None
     if reaches:
-        table = _for_persons(table, compared, strategy, reaches, _moved(job).records)
+        table = _for_persons(table, strategy, reaches, persons, job.moved.records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
+    return Design(
+        strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale, persons
+    )
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
@@ -313,7 +322,7 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
 
 def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
-    moved = _moved(job)
+    moved = job.moved
     if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
         return {}
     grids = ((strategy, _grid(job, strategy)) for strategy in compared)
@@ -328,15 +337,30 @@ def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
     return compared[costs.index(min(costs))]
 
 
+def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> PersonsBound | None:
+    """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
+    proofs = [each.persons for each in compared if each.persons is not None]
+    queries, moved = job.workload.queries, job.moved
+    if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
+        work = Planning(context)
+        name = name_for(queries, "bound", moved)
+        found = work.kept(name)
+        if found is None:
+            work.tell("bounding the optimum for persons")
+            found = work.keep(name, np.zeros(1), work.largest(steps_bound, queries, moved).facts())
+        proofs.append(PersonsBound.of(found[1]))
+    return max(proofs, key=lambda each: each.lower_bound, default=None)
+
+
 def _for_persons(
-    table: Sequence[Candidate], compared: Sequence[Strategy], chosen: Strategy, reaches: Mapping[str, float], records: int
+    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
 ) -> list[Candidate]:
     """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
 
     They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
     known; what is certified for changes of one cell does not count.
     """
-    bound = max((each.persons.lower_bound for each in compared if each.persons is not None), default=None)
+    bound = None if persons is None else persons.lower_bound
 
     def seen(row: Candidate) -> Candidate:
         own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
@@ -387,14 +411,6 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
-def _moved(job: Job) -> Distance:
-    return distance_of(job.measured, job.guarantee.protection)
-
-
-def _grid(job: Job, strategy: Strategy) -> Grid:
-    return strategy.grid_for(job.workload.queries, _moved(job))
-
-
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
@@ -410,3 +426,7 @@ def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     basis = integer_basis(queries)
     for block in job.outputs.known:
         basis.coordinates_of(block)
+
+
+def _grid(job: Job, strategy: Strategy) -> Grid:
+    return strategy.grid_for(job.workload.queries, job.moved)

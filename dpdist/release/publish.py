@@ -188,6 +188,8 @@ def _bound_weights(context: Context, planned: Plan) -> DualWeights | None:
     option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
     if lower is None or option is None or planned.workload is not planned.job.workload.queries:
         return None
+    if planned.persons is not None:
+        return None  # proven by weights of what one person may contribute, which have a form of their own
     return proving_weights(context, planned.workload, option.compared, lower)
 
 

@@ -73,6 +73,9 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
     assert compared.rmse(errors.size, planned.noise_multiplier) == pytest.approx(
         float(np.sqrt(np.mean((weights * exact) ** 2))), rel=1e-3
     )
+    if planned.strategy.workload_cost is not None:  # what a certified gap is computed from
+        claimed = planned.strategy.workload_cost * planned.noise_multiplier**2
+        assert claimed == pytest.approx(float(np.sum((weights * exact) ** 2)), rel=1e-3)
     if compared.worst is not None:
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
 

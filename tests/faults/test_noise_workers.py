@@ -162,7 +162,7 @@ def test_workers_read_the_ledger_with_a_login_of_their_own(
     store = Store(home / "store")
     np.testing.assert_array_equal(store.read(store.open("measurements/small-1")), own[0])
     with opened(home) as ledger:
-        assert (ledger.verify().rows, ledger.verify().running) == (4, 0)
+        assert (ledger.verify().rows, ledger.verify().running) == (6, 0)
     assert database.execute("noise", "SELECT count(*) FROM dpdist_salts") == [(0,)]
 
 

@@ -64,7 +64,6 @@ class Place(ABC):
 
     location: str
     called: str
-    _cure = AGAIN
     ahead_bytes = 0
     """What is asked for at least, of a file that is read by ranges."""
 
@@ -177,6 +176,11 @@ class Place(ABC):
     @abstractmethod
     def refusing(self, done: str, name: str = "") -> AbstractContextManager[None]:
         """A block in which what the operating system or the object store refuses is a StoreError, as ``told`` says."""
+
+    @property
+    def _cure(self) -> str:
+        """What helps when the place refuses something."""
+        return AGAIN
 
     def told(self, done: str, error: Exception, name: str = "") -> StoreError:
         """What the operating system or the object store refused, as an error that names the place."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import obstore
 import obstore.exceptions
@@ -55,7 +56,6 @@ class Bucket(Place):
     briefly: bool = False
     checksums: bool = False
     ahead_bytes = WINDOW_BYTES
-    _cure = "check the bucket, its credentials and rights, and run again: nothing is charged twice"
 
     def __reduce__(self) -> tuple[type[Bucket], tuple[Any, ...]]:  # without the client, which holds credentials
         return Bucket, (self.location, self.called, self.root, self.briefly, self.checksums)
@@ -77,6 +77,17 @@ class Bucket(Place):
     def verbatim(self) -> Bucket:
         scheme, _, rest = self.location.partition("://")
         return replace(self, root=f"{scheme}://{rest.partition('/')[0]}")
+
+    @property
+    def _cure(self) -> str:
+        web = urlsplit(self.location)
+        if web.scheme != "https":
+            return "check the bucket, its credentials and rights, and run again: nothing is charged twice"
+        server = web.netloc.rpartition("@")[2]
+        return (
+            f"check that the server {server} answers, has the file, and shows a certificate that this machine trusts, and run again: "
+            "nothing is charged twice"
+        )
 
     def claim(self) -> None:
         _ = self._client
