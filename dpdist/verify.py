@@ -510,7 +510,7 @@ class Release:
         return total * (cells if alone else 1)
 
     def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
-        """Of one person in up to ``most`` cells, or of the difference of two: by the number of cells that are alike, or by all sets."""
+        """Of one person in up to ``most`` cells, or of the difference of two: by number where cells are alike, else by all sets."""
         gram = self.rows.T @ self.rows
         own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
         cells, most = len(own), min(most, len(own))

@@ -411,6 +411,10 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
+def _grid(job: Job, strategy: Strategy) -> Grid:
+    return strategy.grid_for(job.workload.queries, job.moved)
+
+
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
@@ -426,7 +430,3 @@ def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     basis = integer_basis(queries)
     for block in job.outputs.known:
         basis.coordinates_of(block)
-
-
-def _grid(job: Job, strategy: Strategy) -> Grid:
-    return strategy.grid_for(job.workload.queries, job.moved)

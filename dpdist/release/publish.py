@@ -186,10 +186,13 @@ def _bound_weights(context: Context, planned: Plan) -> DualWeights | None:
     """What proves the certificate's lower bound for what is published."""
     lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
     option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
-    if lower is None or option is None or planned.workload is not planned.job.workload.queries:
-        return None
-    if planned.persons is not None:
-        return None  # proven by weights of what one person may contribute, which have a form of their own
+    if (
+        lower is None
+        or option is None
+        or planned.workload is not planned.job.workload.queries
+        or planned.persons is not None
+    ):
+        return None  # what persons may contribute has weights of its own
     return proving_weights(context, planned.workload, option.compared, lower)
 
 

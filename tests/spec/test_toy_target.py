@@ -45,8 +45,8 @@ class ToLines(TargetKind):
         return sorted(written) != sorted([*others, *mine])
 
     def read(self, release: str) -> Iterator[pa.RecordBatch]:
-        written = [json.loads(line) for line in Path(self.lines).read_text().splitlines()]
-        yield from pa.Table.from_pylist([row for row in written if row["release"] == release]).to_batches()
+        rows = [json.loads(line) for line in Path(self.lines).read_text().splitlines()]
+        yield pa.RecordBatch.from_pylist([row for row in rows if row["release"] == release])
 
 
 @pytest.fixture
