@@ -21,7 +21,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
 from pathlib import Path
@@ -264,23 +264,26 @@ def is_signature(public: bytes, message: bytes, signature: bytes) -> bool:
     return len(signature) == 64 and number < ORDER and times(number, base) == add(commitment, times(challenge, key))
 
 
-@dataclass
 class Release:
     """A published release, read part by part when a claim needs it.
 
-    Attributes:
+    Args:
         given: rows by file, such as {"answers.csv": rows}, where the caller has read them.
         public_key: hex digits of the key that has to have signed the release; signed: whether any has to.
         export: of the ledger's rows.
     """
 
-    folder: Path
-    given: Mapping[str, Iterable[Facts]] = field(default_factory=dict)
-    public_key: str | None = None
-    signed: bool = False
-    export: Path | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        given: Mapping[str, Iterable[Facts]] | None = None,
+        *,
+        public_key: str | None = None,
+        signed: bool = False,
+        export: Path | None = None,
+    ) -> None:
+        self.folder, self.given = folder, given or {}
+        self.public_key, self.signed, self.export = public_key, signed, export
         self.certificate = read_json(self.folder / "release.json")
         self.privacy, self.mechanism = self.certificate["privacy"], self.certificate["mechanism"]
         self.selection, self.digest = (
@@ -790,7 +793,7 @@ CLAIMS: dict[str, Callable[[Release], str]] = {
 def verify(folder: Path | str, tables: Mapping[str, Iterable[Facts]] | None = None, **more: Any) -> dict[str, str]:
     """A line for each claim of a release: "right", "wrong: ..." or "cannot be checked from these files: ..."; arguments: ``Release``."""
     try:
-        release = Release(Path(folder), tables or {}, **more)
+        release = Release(Path(folder), tables, **more)
     except (WrongClaim, *DAMAGED) as error:
         return dict.fromkeys(CLAIMS, f"wrong: release.json cannot be read ({type(error).__name__}: {str(error)[:120]!r})")
     return {name: line_of(check, release) for name, check in CLAIMS.items()}
