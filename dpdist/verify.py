@@ -473,7 +473,11 @@ class Release:
             known = columns_of(self.rows, power)
             alone = all((np.count_nonzero(self.rows, axis=axis) <= 1).all() for axis in (0, 1))
             apart = int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
-            return apart if cells == 1 or alone or power == 1 or self.squared >= apart else self.reach_of_cells(k, cells, replaced)
+            return (
+                apart
+                if cells == 1 or alone or power == 1 or self.squared >= apart
+                else self.reach_of_cells(k, cells, replaced)
+            )
         alone = len(self.terms) == 1 and all(factor.matrix is None for factor in self.terms[0].factors)
         k, total, rounded = k if alone else k * cells, 0, 0
         for term in self.terms:
