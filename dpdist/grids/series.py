@@ -117,7 +117,7 @@ def rounded_up(amount: Fraction) -> Fraction:
     """An amount in decimals of nine digits or more, no less than it: the same wherever it is computed.
 
     >>> rounded_up(Fraction(1, 3))
-    Fraction(333333334, 1000000000)
+    Fraction(166666667, 500000000)
     """
     scale = 1
     while amount * scale < 10**8:

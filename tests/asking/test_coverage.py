@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpdist.asking import intervals
 from dpdist.asking.intervals import critical_value
 from dpdist.asking.products import EVERYTHING, Linear, functionals
 from dpdist.asking.published import quantile_interval, rank_ranges
@@ -129,6 +130,24 @@ def test_ranks_cover_all_places_at_once(space: ProductSpace) -> None:
     assert LOW <= np.mean([(best == 1).all() and (worst == 8).all() for best, worst in found]) <= HIGH
     far = rank_ranges(np.arange(8) * 1000.0, covariance, critical)
     np.testing.assert_array_equal(far, [np.arange(8, 0, -1)] * 2)
+
+
+@pytest.mark.parametrize(("groups", "simulated"), [(8, 64), (8, 4), (70, 64)])
+def test_all_differences_lie_within_the_critical_value_at_once(
+    groups: int, simulated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated for few groups, Bonferroni's bound for many; of each at least 95 %, whatever the number from which they are many."""
+    monkeypatch.setattr(intervals, "SIMULATED", simulated)
+    state = np.random.default_rng(8)
+    root = np.eye(groups) + 0.3 * state.standard_normal((groups, groups)) / np.sqrt(groups)
+    covariance = root @ root.T
+    critical, errors = critical_value(covariance), intervals.difference_errors(covariance)
+    draws = state.standard_normal((2000, groups)) @ root.T
+    apart = np.array([np.abs((each[:, None] - each) / errors).max() for each in draws])
+    covered = np.mean(apart <= critical)
+    assert covered >= LOW
+    assert groups > simulated or covered <= HIGH
+    assert np.mean(apart <= 0.8 * critical) < LOW  # the test sees intervals that are a fifth too short
 
 
 def test_shares_of_spurious_and_lost_rows_are_those_predicted() -> None:

@@ -73,8 +73,47 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
     assert compared.rmse(errors.size, planned.noise_multiplier) == pytest.approx(
         float(np.sqrt(np.mean((weights * exact) ** 2))), rel=1e-3
     )
+    if planned.strategy.workload_cost is not None:  # what a certified gap is computed from
+        claimed = planned.strategy.workload_cost * planned.noise_multiplier**2
+        assert claimed == pytest.approx(float(np.sum((weights * exact) ** 2)), rel=1e-3)
     if compared.worst is not None:
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
+
+
+SHRUNK = {
+    "dpdist.grids.dense.PAIRED_CELLS": 1,
+    "dpdist.grids.integer_terms.CONVERTED_BYTES": 8,
+    "dpdist.grids.integer_terms.LEAST_LIMB": 1,
+    "dpdist.grids.integer_terms.SMALL_PRODUCT": 0,
+    "dpdist.grids.product_space.CONTRACTED": 1,
+    "dpdist.grids.symmetric.PAIRED_ORBITS": 0,
+    "dpdist.grids.symmetric.PAIRS_AT_ONCE": 1,
+    "dpdist.operators.stack.COLUMNS": 1,
+    "dpdist.operators.tall.CACHED_ENTRIES": 1,
+    "dpdist.operators.tall.EXACT_FLOAT32": 64,
+    "dpdist.operators.toeplitz.SMALL": 0,
+}
+"""Limits from which the same is computed another way, beyond which no case is."""
+SHRINKING = (
+    "coa over cells",
+    "residual",
+    "oblique",
+    "p-identity-products",
+    "symmetric",
+    "square-root",
+    "gaussian over real rows",
+)
+
+
+@pytest.mark.parametrize("name", SHRINKING)
+def test_beyond_every_limit_the_promises_are_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The truth without noise, and noise for every pair of neighbours."""
+    for place, value in SHRUNK.items():
+        monkeypatch.setattr(place, value)
+    attributes = len(CASES[name].changes.get("domain", ("age", "sex", "work")))
+    pipeline = Pipeline(CASES[name], tmp_path, FEW.get(attributes, 1))
+    test_answers_without_noise_are_those_of_the_records(name, lambda _: pipeline)
+    test_the_noise_covers_every_pair_of_neighbours(name, lambda _: pipeline)
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 from typing import Any
 
 import numpy as np
@@ -9,14 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import dpdist.domain
 from dpdist.domain import OUTSIDE, Attribute, Domain, even_edges
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES
-
-
-def test_doctests() -> None:
-    assert doctest.testmod(dpdist.domain).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import doctest
 import zoneinfo
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dpdist.domain.times
 from dpdist.domain import Attribute, EvenEdges, even_edges
 from dpdist.domain.times import Every, Times, steps_between
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, UnknownValue
@@ -32,10 +30,6 @@ from tests import small
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 MOMENTS = st.datetimes(datetime.datetime(1925, 1, 1), datetime.datetime(2090, 1, 1))
 EVERY: tuple[Every, ...] = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
-
-
-def test_doctests() -> None:
-    assert doctest.testmod(dpdist.domain.times).failed == 0
 
 
 def expected(moment: datetime.datetime, every: Every) -> str:

@@ -156,6 +156,23 @@ def test_the_effect_on_one_cell(kind: Kind, tail: float, monkeypatch: pytest.Mon
     assert abs(total.ratio - (1 - tail + 4 * below)) < stats.norm.isf(RATE / 2) * total.error
 
 
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
+def test_the_effect_on_several_cells_is_that_of_noise_as_it_is_drawn(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells of one standard error: what clipping leaves depends on how large the noise is beside them."""
+    monkeypatch.setattr(non_negative, "DRAWS", 150)
+    noise, cells = Noise(kind, 300), 80
+    truth = np.full(cells, noise.deviation)
+    workload = explicit(np.eye(cells))
+    fit = Fit.of(integer_basis(workload))
+    effect = fit.effect(fit.basis.columns(np.arange(cells)) @ truth, fit.basis.columns(np.arange(cells)), noise, seed=3)
+    drawn = noise.draw(b"8" * 32, count=150 * cells).reshape(150, cells)
+    before, after = (drawn**2).sum(axis=1), ((np.maximum(truth + drawn, 0) - truth) ** 2).sum(axis=1)
+    ratio = after.mean() / before.mean()
+    spread = np.std(after - ratio * before, ddof=1) / np.sqrt(before.size) / before.mean()
+    assert effect.total is not None
+    assert abs(effect.total.ratio - ratio) <= stats.norm.isf(RATE / 2) * np.hypot(spread, effect.total.error)
+
+
 def test_a_release_says_what_its_fit_does(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

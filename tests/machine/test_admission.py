@@ -131,6 +131,29 @@ def test_a_worker_that_hangs_holds_up_nobody(s3: str, workers: Workers, monkeypa
     )
 
 
+def test_workers_are_asked_again_when_a_run_needs_other_files(s3: str, workers: Workers, tmp_path: Path) -> None:
+    """In the same store: files that workers were not asked about may be on no disk of theirs."""
+    asked: list[tuple[str, ...]] = []
+
+    class Asking(admission.Admission):
+        """Remembers the files that workers are asked about."""
+
+        def _ask(self, addresses: list[str]) -> dict[str, str]:
+            asked.extend(tuple(called for _, called in self._files) for _ in addresses)
+            return super()._ask(addresses)
+
+    asking, store = Asking(workers.client), Store(f"{s3}/files")
+    found = workers.client.scheduler_info(n_workers=-1)["workers"]
+    files = []
+    for name in ("first", "second"):
+        (tmp_path / name).write_text("records")
+        files.append((str(tmp_path / name), name))
+    for needed in (files[:1], files[:1], files, files):
+        asking.need(store, tuple(needed))
+        assert asking.lacking(found) == {}
+    assert asked == [("first",)] * 2 + [("first", "second")] * 2
+
+
 def loses_the_store(item: int) -> str:
     """The first task on a worker that is to lose the store does so."""
     if os.environ.get("LAME") == engine.this_worker():

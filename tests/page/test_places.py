@@ -26,8 +26,9 @@ from dpdist.machine.engine import Engine
 from dpdist.machine.objects import bucket as buckets
 from dpdist.machine.objects import place_at
 from dpdist.machine.objects.bucket import Bucket
+from dpdist.machine.store import Store
 from dpdist.page import report
-from dpdist.page.places import Destination, DraftFolder, Objects, Written
+from dpdist.page.places import Destination, DraftFolder, Notes, Objects, Written, tags_at
 from dpdist.privacy import keys
 from dpdist.release import publish
 from dpdist.release.story import Release
@@ -270,6 +271,31 @@ def test_what_was_published_is_known_again_without_a_download(
     bucket_of(s3).put_object(Key="published/known/answers.csv", Body=b"altered")
     with pytest.raises(StoreError, match="exists and does not hold a complete copy of this release"):
         begun.publish(url)
+
+
+def test_other_bytes_of_the_same_size_are_no_file_of_the_release(s3: str) -> None:
+    """What the store lists is compared by its tags: whoever swaps a file meanwhile keeps its size."""
+    place = Objects.of(bucket_at(f"{s3}/swapped"))
+    written = [place.put("answers.csv", b"12,0.5"), place.put("index.html", b"<p>12</p>")]
+    assert place.check(written) == []
+    bucket_of(s3).put_object(Key="swapped/answers.csv", Body=b"13,0.5")
+    with pytest.raises(StoreError, match=r"answers\.csv changed while the release was published"):
+        place.check(written)
+
+
+def test_files_are_known_again_by_tags_and_never_by_sizes(s3: str, tmp_path: Path) -> None:
+    """A store that gives no tags, as a disk, can hold other bytes of the same size."""
+    bucket, folder, notes = bucket_at(f"{s3}/noted"), place_at(tmp_path / "noted"), Notes(Store(tmp_path / "store"))
+    Objects.of(bucket).put("answers.csv", b"12,0.5")
+    folder.write("answers.csv", b"12,0.5", lasting=False)
+    for place in (bucket, folder):
+        assert not notes.hold(place, tags_at(place))
+        notes.write(place, tags_at(place))
+    assert notes.hold(bucket, tags_at(bucket))
+    bucket_of(s3).put_object(Key="noted/answers.csv", Body=b"13,0.5")
+    assert not notes.hold(bucket, tags_at(bucket))
+    assert [tag for _, tag in tags_at(folder).values()] == [None]
+    assert not notes.hold(folder, tags_at(folder))
 
 
 KILLED = """

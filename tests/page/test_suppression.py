@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.mechanisms.registry import REGISTRY
 from dpdist.page import report
 from dpdist.page.suppression import Suppression
 from dpdist.privacy import keys
@@ -40,6 +41,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
             )
             done.append(small.run(path, home))
     return done[0], done[1]
+
+
+@pytest.mark.parametrize("mechanism", [name for name, each in REGISTRY.items() if each.adaptive])
+def test_no_rates_are_predicted_for_answers_with_a_bias(tmp_path: Path, mechanism: str) -> None:
+    """Neither where cells are fitted, nor of a mechanism that chooses from the records what it measures together."""
+    changes: dict[str, Any] = {
+        "domain": {"age": {"from": 0, "to": 11}},
+        "workload": [{"cdf": {"of": "age"}}],
+        "budget": {"epsilon": 0.5},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 1}},
+    }
+    biased = {"non_negative": {"mechanism": "identity", "postprocess": {"suppress": RULE, "non_negative": True}}}
+    biased["adaptive"] = {"mechanism": mechanism, "postprocess": {"suppress": RULE}}
+    for name, options in biased.items():
+        small.refused_in_one_line(small.write(tmp_path / name, **changes, **options), "do not tell the bias")
+    load(small.write(tmp_path / "unbiased", **changes, mechanism="identity", postprocess={"suppress": RULE}))
 
 
 def test_shown_are_the_answers_clearly_above_the_number(both: tuple[Release, Release]) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import math
 import random
 import sys
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy import accounting
 from dpdist.privacy.accounting import (
     Cap,
     Loss,
@@ -36,10 +34,6 @@ from dpdist.privacy.accounting import (
 
 def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:
     return 1.0 / math.sqrt(2.0 * float(rho_for(epsilon, delta, "zcdp")))
-
-
-def test_doctests() -> None:
-    assert doctest.testmod(accounting).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections import Counter, deque
 from functools import cache
 from itertools import combinations, combinations_with_replacement, product
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import dpdist.privacy.protection
 from dpdist.errors import InvalidInput
 from dpdist.privacy.protection import Persons, Protection, Records, RecordsInSteps
 from dpdist.spec import load
@@ -209,10 +207,6 @@ def test_one_record_is_not_several(protection: Protection) -> None:
     else:
         expected = f"Nobody checked that a person has at most {amount}: whoever has more is covered less."
     assert protection.bound == expected
-
-
-def test_examples_of_the_docstrings() -> None:
-    assert doctest.testmod(dpdist.privacy.protection).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,41 @@ def test_sums_move_once_for_each_row(database: Database) -> None:
         database.execute("application", "UPDATE dpdist_accounts SET rho = '0', releases = 0")
 
 
+LIES = {
+    "rho": "'1/9'",
+    "pure": "'1/9'",
+    "squares": "'1/9'",
+    "as_gaussian": "'1/100'",
+    "slack": "'1'",
+    "failure": "'1/10'",
+    "releases": "3",
+}
+
+
+def test_each_sum_follows_the_newest_row_for_itself(database: Database) -> None:
+    """A true move of all sums but one is refused; the true move of all is made."""
+    slack = Fraction(1, 2**90)
+    for release in ("r1", "r2"):
+        charged(database, Loss.gaussian(Fraction(1, 7), slack), release)
+    newest = "(SELECT digest FROM dpdist_rows ORDER BY sequence DESC LIMIT 1)"
+    database.execute(
+        "application",
+        f"INSERT INTO dpdist_rows SELECT max(sequence) + 1, 'aborted', 'people', 'r2', 1, '{{}}', '', {newest}, 'x' FROM dpdist_rows",
+    )
+    columns = {column.name for column in db.accounts.columns}
+    true = dict.fromkeys(LIES, "'0'") | {"rho": "'1/7'", "slack": f"'{slack}'", "releases": "1"}
+    assert columns - set(true) == {"dataset", "period", "sequence", "applied", "rule"}
+
+    def move(sums: dict[str, str]) -> None:
+        written = ", ".join(f"{name} = {value}" for name, value in sums.items())
+        database.execute("application", f"UPDATE dpdist_accounts SET {written}")
+
+    for name, lie in LIES.items():
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="by its loss and once"):
+            move({**true, name: lie})
+    move(true)
+
+
 @pytest.mark.parametrize("epsilon", ["1/1000", "1/10", "1", "3", "369/100", "5", "12", "60"])
 def test_pure_losses_are_followed_as_they_are_counted(untouched: Database, epsilon: str) -> None:
     """The database's approximation of the dominating Gaussian agrees with the ledger's; charged, given back, charged again."""

@@ -15,7 +15,7 @@ from dpdist.errors import LedgerError, StoreError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger, opened
+from dpdist.privacy.ledger import Ledger, Receipt, opened
 from dpdist.release import ledger_and_store, story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
@@ -136,6 +136,23 @@ def test_a_suspended_run_whose_charge_was_replaced_draws_nothing(home: Path) -> 
     with opened(home) as ledger:
         assert ledger.verify().running == 0
         assert ledger.budgets()[0].spent.rho == done.plan.loss.rho
+
+
+def test_a_measurement_that_was_drawn_for_another_charge_is_not_published(home: Path) -> None:
+    """Not by the run that finds it after it has drawn, and not by those that come later."""
+    path = small.write(home.parent / "data")
+
+    def of_another(receipt: Receipt) -> dict[str, object]:
+        return {"attempt": receipt.attempt, "charge": "0" * 64}
+
+    with mock.patch("dpdist.release.measure.drawn_for", of_another), pytest.raises(LedgerError, match="for another charge"):
+        small.run(path, home)
+    with pytest.raises(LedgerError, match="drawn for another charge of the same id: nothing is published"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        known = ledger.receipt("small-1")
+        assert known is not None
+        assert known.state != "committed"
 
 
 def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:

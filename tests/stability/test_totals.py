@@ -17,8 +17,9 @@ from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids import totals
+from dpdist.grids import pure_terms, totals
 from dpdist.grids.base import Counts, few_enough
+from dpdist.grids.terms import Term
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.mechanisms.registry import mechanism_of
@@ -310,6 +311,28 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
     monkeypatch.setattr(totals, "MOST_CORNERS", 3)
     assert found(bound, iter([rows]), neighbours, sizes) >= exact
     assert found(bound, iter([rows]), neighbours, small.Sizes(pair_cells=2, pair_work=2)) >= exact
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a coarse grid, where a person moves values by less than a unit: each may be rounded another way, at both ends of a range."""
+    monkeypatch.setattr(pure_terms, "grid_bits", lambda shares: -4)
+    bound = totals.Totals(1, 1, 2, (6, 3), (3, 6))
+    term = Term((0, 1), (0.5 * np.eye(2), 0.5 * np.eye(2)))
+    grid = pure_terms.pure_term_grid([term], (2, 2), neighbours=neighbours, most_records=1, groups=((0,),), totals=bound)
+    (whole,) = grid.terms
+    assert whole.shift > 0
+    people = [np.multiply.outer(group, ends) for group in np.eye(2, dtype=int) for ends in (bound.none, bound.full)]
+    before = [np.zeros((2, 2), dtype=int)] if neighbours == "add-remove" else people
+
+    def values(person: np.ndarray) -> np.ndarray:
+        return np.array([whole.measure(np.full((2, 2), rest) + person) for rest in range(64)])
+
+    # every value is of one cell, so the others' records in each of them are what its rounding is worst for
+    sides = [[values(person) for person in some] for some in (before, people)]
+    farthest = max(int(np.abs(other - one).max(axis=0).sum()) for one, other in product(*sides))
+    assert farthest**2 <= grid.sensitivity_squared
+    assert farthest == (2 if neighbours == "add-remove" else 4)
 
 
 def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,16 @@ def test_the_integers_of_the_grid_have_the_direction_and_the_predicted_errors(tm
     assert again.strategy.worst(found.workload) == pytest.approx(found.strategy.worst(found.workload))
 
 
+@pytest.mark.parametrize("shares", [(0.3, 0.3, 0.4), (0.1, 0.45, 0.45), (0.9, 0.05, 0.05), (1 / 3, 1 / 3, 1 / 3)])
+def test_any_direction_of_few_values_can_be_made_orthogonal_to(shares: tuple[float, ...]) -> None:
+    """Rounded to whole numbers that keep near it; rows are made orthogonal to them exactly."""
+    direction = module._whole(np.array(shares))
+    np.testing.assert_allclose(direction / direction.sum(), shares, atol=0.02)
+    rows = orthogonal_to(direction, 1000 * np.random.default_rng(2).standard_normal((4, 3)))
+    assert (rows @ direction == 0).all()
+    assert np.linalg.matrix_rank(rows) == 2
+
+
 def test_auto_takes_it_where_the_optimum_is_out_of_reach(tmp_path: Path) -> None:
     found = pipeline(tmp_path, workload=QUERIES, limits={"memory_gib": 1e-6})
     table = {row.mechanism: row for row in found.table}

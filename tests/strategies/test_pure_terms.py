@@ -165,6 +165,20 @@ def test_products_beat_the_identity_and_keep_to_the_bound() -> None:
     assert apart.workload_cost == pytest.approx(sum(cost ** (1 / 3) for cost in alone) ** 3, rel=1e-3)
 
 
+@pytest.mark.parametrize("sizes", [(8, 30), (20, 6, 9)])
+def test_the_cost_that_is_claimed_is_that_of_the_answers_as_they_are_read(sizes: tuple[int, ...]) -> None:
+    """With a product for each set of attributes: their shares of epsilon make the sum of all variances, and least."""
+    workload = tables(sizes, (1,), 1)
+    found = p_identity_products(workload)
+    assert len(found.terms) == len(sizes)
+    grid = found.grid(workload, neighbours="add-remove", most_records=1)
+    noise = Noise(LAPLACE, grid.sensitivity)
+    nothing = Held(np.zeros(grid.rows, dtype=np.int64))
+    errors = held(grid.reader(workload).answers(nothing, noise, Wanted("everything", False), InMemory()).error)
+    variances = float(np.sum((workload.weights * errors) ** 2))
+    assert found.workload_cost == pytest.approx(variances, rel=1e-6)
+
+
 def test_one_product_is_the_product_of_its_factors() -> None:
     sizes = (24, 10)
     block = Block("both", (0, 1), (Prefix(24), Identity(10)), (tuple(map(str, range(24))), tuple(map(str, range(10)))))

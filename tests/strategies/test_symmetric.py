@@ -12,6 +12,7 @@ import pytest
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
+from dpdist.grids import symmetric as grids
 from dpdist.mechanisms.planner import considered
 from dpdist.mechanisms.registry import mechanism_of
 from dpdist.operators.orbits import SUMMED, Orbits
@@ -73,6 +74,21 @@ def test_the_sensitivity_is_that_of_every_pair_of_cells(name: str, neighbours: N
     apart = max(sum((int(v) - int(w)) ** 2 for v, w in zip(a, b, strict=True)) for a in columns for b in columns)
     exact = max(apart, *squares)
     assert exact <= grid.sensitivity_squared <= exact * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_sensitivity_of_many_orbits_is_never_less(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether pairs are compared some at a time, or are too many to compare: at most the triangle inequality's four times."""
+    strategy, asked = symmetric(WORKLOADS[name], tolerance=1e-3), WORKLOADS[name]
+
+    def squared(neighbours: Neighbours) -> int:
+        return strategy.grid(asked, neighbours=neighbours, most_records=1).sensitivity_squared
+
+    whole = squared("replace-one")
+    monkeypatch.setattr(grids, "PAIRS_AT_ONCE", 1)
+    assert squared("replace-one") == pytest.approx(whole, rel=1e-12)
+    monkeypatch.setattr(grids, "PAIRED_ORBITS", 0)
+    assert whole * (1 - 1e-12) <= squared("replace-one") <= 4 * squared("add-remove")
 
 
 def test_the_components_are_the_gram() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import tracemalloc
 from fractions import Fraction
@@ -18,7 +19,7 @@ from dpdist.release.certificate import targets
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.strategies import Strategy, coa, marginal_minimax
+from dpdist.strategies import Strategy, coa, marginal_minimax, worst
 from dpdist.strategies.base import Step
 from dpdist.strategies.needs import effort
 from dpdist.strategies.products import kronecker_worst
@@ -218,3 +219,30 @@ def test_a_kept_strategy_is_read_back_with_its_largest_error(tmp_path: Path) -> 
         worst = next(row.worst for row in found.table if row.mechanism == found.strategy.name)
         factor = found.noise_multiplier * (worst or 0) / (workload[0]["target"] or 1)
         assert certificates[0]["targets"]["worst_error_over_target"] == pytest.approx(factor, rel=1e-6)
+
+
+@pytest.mark.parametrize("rare", [1.0, 1e-6, 1e-12])
+@pytest.mark.parametrize(("heavy", "cell"), [(1.0, 1.0), (1e4, 1e-14)])
+def test_no_lower_bound_is_above_the_dual_that_proves_it(heavy: float, cell: float, rare: float) -> None:
+    """Also where the gram of the queries under their weights is singular to all digits, so that a ridge has to make it definite.
+
+    The dual is computed here in exact fractions and 60 digits: one cell alone, and two that two queries tell apart by next to nothing.
+    """
+    rows = np.array([[heavy, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1e-3, 0.0]])
+    asked = worst._asked(explicit(rows))
+    assert asked.columns is None
+    weights = np.array([1.0, 1.0, rare, cell, 1.0, 1.0])
+    weights = worst._normalised(weights, 3)
+    exact = [Fraction(float(each)) for each in weights]
+    gram = [
+        [sum(exact[q] * Fraction(float(rows[q, i])) * Fraction(float(rows[q, j])) for q in range(3)) for j in range(3)]
+        for i in range(3)
+    ]
+    alone = exact[3] * gram[0][0]
+    trace = exact[4] * gram[1][1] + exact[5] * gram[2][2]
+    determinant = exact[4] * exact[5] * (gram[1][1] * gram[2][2] - gram[1][2] ** 2)
+    with decimal.localcontext() as digits:
+        digits.prec = 60
+        roots = [decimal.Decimal(f.numerator) / decimal.Decimal(f.denominator) for f in (alone, trace, determinant)]
+        dual = (roots[0].sqrt() + (roots[1] + 2 * roots[2].sqrt()).sqrt()) ** 2
+        assert decimal.Decimal(worst._evaluate(asked, weights).lower) <= dual

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,6 +125,67 @@ def test_rows_of_a_release_are_replaced_never_doubled(
     assert deliver(done.place, [named])
     assert len(read()) == rows.number
     assert deliver(done.place, [named]) == []
+
+
+SCHEMA = pa.schema(
+    [
+        ("release", pa.string()),
+        ("dataset", pa.string()),
+        ("period", pa.date32()),
+        ("certificate", pa.string()),
+        ("answer", pa.float64()),
+    ]
+)
+
+
+def answers(release: str, period: datetime.date | None, certificate: str, values: Sequence[float]) -> Rows:
+    """Rows of a release as they are delivered."""
+    rows = [
+        {"release": release, "dataset": "small", "period": period, "certificate": certificate, "answer": value}
+        for value in values
+    ]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    return Rows(release, period, certificate, table.num_rows, SCHEMA, lambda: iter(table.to_batches()))
+
+
+def test_a_table_holds_what_a_dictionary_of_releases_would(target: tuple[dict[str, str], Reader]) -> None:
+    """Releases of the same and of other periods, written again, and corrected with as many rows or with fewer."""
+    place, read = target
+    named, kept = TARGETS.of(place), dict[str, Rows]()
+    periods = (datetime.date(2026, 11, 9), datetime.date(2026, 11, 16))
+    steps = [("a", 0, "1", 3), ("b", 0, "1", 3), ("a", 0, "2", 3), ("a", 0, "2", 3), ("b", 0, "2", 2), ("c", 1, "1", 3)]
+    for name, week, certificate, number in (*steps, steps[0]):
+        values = [ord(name) + int(certificate) + place / 4 for place in range(number)]
+        rows, known = answers(name, periods[week], 8 * certificate, values), kept.get(name)
+        assert named.write(rows) == (known is None or known.certificate != rows.certificate)
+        kept[name] = rows
+        expected = sorted(tuple(row.values()) for each in kept.values() for row in each.reader().read_all().to_pylist())
+        assert sorted(tuple(row[column] for column in SCHEMA.names) for row in read()) == expected
+
+
+@pytest.mark.parametrize("target", ["postgres"], indirect=True)
+def test_two_runs_at_once_write_a_release_once(
+    target: tuple[dict[str, str], Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would look at the table before either has written, but that one waits for the other."""
+    place, read = target
+    named = TARGETS.of(place)
+    assert named.write(answers("before", None, 8 * "0", [0.0]))
+    rows, looked = answers("a", None, 8 * "1", [1.0, 2.0]), threading.Barrier(2)
+    kind: Any = type(named)
+    write = kind._write
+
+    def slowly(self: Any, cursor: Any, given: Rows) -> bool:
+        """Give the other run time to look, before what this one wrote is committed."""
+        done = bool(write(self, cursor, given))
+        with suppress(threading.BrokenBarrierError):
+            looked.wait(timeout=0.5)
+        return done
+
+    monkeypatch.setattr(kind, "_write", slowly)
+    with ThreadPoolExecutor(2) as runs:
+        assert sorted(runs.map(lambda _: named.write(rows), range(2))) == [False, True]
+    assert sorted(row["answer"] for row in read()) == [0.0, 1.0, 2.0]
 
 
 def test_a_table_with_other_columns_is_refused_in_one_line(

@@ -1,0 +1,109 @@
+"""Limits from which another algorithm is taken: each is shrunk by a test, so that both sides of it are run on small cases.
+
+A whole number of a module that is compared with a size decides which of two ways computes the same thing; the way beyond it runs only at
+sizes that no test has. Whoever adds such a limit shrinks it in a test of what both ways keep, or says here why no test has to.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WHERE = ("arrays", "asking", "domain", "grids", "operators", "privacy", "quantities")
+"""Parts of dpdist that a guarantee or a number rests on; what strategies are tried elsewhere is proven by their own certificates."""
+REFUSAL, REACHED = "what is beyond it is refused", "tests run on both sides of it as it is"
+WHY_NOT = {
+    "arrays.passes.LEAST_TOGETHER": "only how work is cut: tests cut it in every way",
+    "arrays.past.LISTED": "an expansion that is true from there on only: test_past.py has its error on both sides",
+    "arrays.vector.BATCH": "the default of an argument, which tests give",
+    "asking.conditions.LABELS": "a label among very many is read as a number: the answer or a refusal",
+    "domain.amounts.FEW": REACHED,
+    "domain.amounts.MOST_STEPS": REFUSAL,
+    "grids.adaptive.MOST_CELLS": REFUSAL,
+    "grids.adaptive.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
+    "grids.dense.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
+    "grids.joint.JOINT_CELLS": REFUSAL,
+    "grids.space.MISSING_ENTRIES": REFUSAL,
+    "grids.space.MOST_PRODUCTS": REFUSAL,
+    "privacy.distributions.SCALE_LIMIT": REFUSAL,
+    "privacy.distributions.TILE": REACHED,
+    "privacy.kernels._PIECE": REACHED,
+    "privacy.roots.MOST_STEPS": REFUSAL,
+    "privacy.sampler.NUMERATOR_LIMIT": REFUSAL,
+    "privacy.thresholds.BATCH": REACHED,
+}
+"""Limits that no test shrinks, each with the reason."""
+
+
+@cache
+def limits() -> frozenset[str]:
+    """Whole numbers of modules of dpdist that are compared with something, as 'module.NAME'."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "dpdist").rglob("*.py"))}
+    compared = {name for tree in trees.values() for name in _compared(tree)}
+    found = set()
+    for path, tree in trees.items():
+        for name, value in _constants(tree):
+            parts = path.relative_to(ROOT / "dpdist").with_suffix("").parts
+            if parts[0] in WHERE and name in compared and _whole(value):
+                found.add(".".join((*parts, name)))
+    return frozenset(found)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Names in capitals that a module gives a value."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = zip(node.targets[0].elts, node.value.elts, strict=True)
+        elif isinstance(node, ast.Assign):
+            pairs = zip(node.targets[:1], [node.value], strict=True)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            pairs = zip([node.target], [node.value], strict=True)
+        else:
+            continue
+        yield from ((target.id, value) for target, value in pairs if isinstance(target, ast.Name) and target.id.isupper())
+
+
+def _compared(tree: ast.Module) -> Iterator[str]:
+    """Names on either side of <, <=, > or >=, also as a factor, and those of which a least or a largest is taken."""
+    for node in ast.walk(tree):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "batches":
+            sides = node.args
+        for side in sides:
+            for part in ast.walk(side):
+                name = part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+                if name.isupper():
+                    yield name
+
+
+def _whole(value: ast.expr) -> bool:
+    """Whether an expression is made of whole numbers alone."""
+    allowed = ast.BinOp | ast.UnaryOp | ast.Constant | ast.operator | ast.unaryop
+    parts = list(ast.walk(value))
+    return all(isinstance(part, allowed) for part in parts) and all(
+        type(part.value) is int for part in parts if isinstance(part, ast.Constant)
+    )
+
+
+def shrunk() -> set[str]:
+    """What tests give another value: names, or whole places of names."""
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))
+    alone = re.findall(r"setattr\(\s*[\w.]+,\s*\"([A-Z][A-Z_0-9]+)\"", text)
+    return {*alone, *re.findall(r"\"dpdist\.([\w.]+\.[A-Z][A-Z_0-9]+)\"", text)}
+
+
+def test_every_limit_is_shrunk_by_a_test_or_says_why_not() -> None:
+    known = shrunk()
+    left = {name for name in limits() if name not in known and name.rpartition(".")[2] not in known}
+    assert left - set(WHY_NOT) == set(), "shrink these in a test of what both sides keep"
+    assert set(WHY_NOT) - left == set(), "these are shrunk, or no limits any more"
+
+
+def test_the_limits_that_decide_guarantees_are_seen() -> None:
+    assert {"grids.symmetric.PAIRED_ORBITS", "grids.totals.MOST_CORNERS", "asking.intervals.SIMULATED"} <= limits()
