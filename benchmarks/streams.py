@@ -1,22 +1,36 @@
 """Series that grow: total error over the certified optimum of the whole series.
 
     python benchmarks/streams.py [--sizes 256 1024 4096] [--out benchmarks/results/streams.md]
+    python benchmarks/streams.py --persons [--peer PYTHON] [--out benchmarks/results/persons.md]
 
 Gaussian noise. Every strategy measures a step from itself and earlier ones. 'triangular' is the triangular factor of the certified
 optimum, 'square root' two equal filters (Fichtenberger, Henzinger, Upadhyay 2023). Costs are J over the certified lower bound of any
 strategy, causal or not. CPU seconds of one thread, under whatever else the machine did: compare them with each other only.
+
+--persons: running sums for persons in up to k steps, b apart: root mean squared error at multiplier 1, by the noise that the whole numbers
+need; and persons by group: variance over that of every group by itself. 'before' is what 'auto' took; the bound is what no strategy can
+beat. --peer is a Python with jax-privacy (benchmarks/peers/jax_streams.py), whose strategies have as many bands as the separation.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dpdist.strategies import square_root
-from dpdist.strategies.lower_factors import triangular
-from dpdist.workloads import Filter, filtered
+import numpy as np
+
+from dpdist.stability import Distance
+from dpdist.strategies import banded, buffered, square_root
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.groups import persons_by_cell
+from dpdist.strategies.lower_factors import over_series, triangular
+from dpdist.strategies.visits import answers_visits, persons_by_step, steps_bound
+from dpdist.workloads import Filter, Workload, filtered
 from dpdist.workloads.filters import exponential, running_sum, window
 
 FILTERS: dict[str, Callable[[int], Filter]] = {
@@ -24,13 +38,91 @@ FILTERS: dict[str, Callable[[int], Filter]] = {
     "window of n / 8": lambda n: window(n // 8),
     "exponential 0.99": lambda n: exponential(0.99, n),
 }
+CASES = ((12, 4, 3), (24, 4, 6), (26, 4, 4), (64, 4, 16), (1024, 4, 256), (1024, 16, 64), (1024, 64, 16))
+"""Steps, steps of one person, and how far these are apart."""
+GROUPS = ((7, 7), (12, 12), (52, 52), (100, 50), (100, 10))
+
+
+def error(strategy: Strategy, workload: Workload, moved: Distance) -> float:
+    """Root mean squared error at multiplier 1."""
+    grid = strategy.grid_for(workload, moved)
+    assert strategy.workload_cost is not None
+    return math.sqrt(strategy.workload_cost / workload.shape[0]) * grid.sensitivity * grid.spacing / strategy.sensitivity
+
+
+def of_persons(peer: str | None) -> list[str]:
+    """The two tables for persons."""
+    listed: list[list[float | None]] = [[None, None]] * len(CASES)
+    if peer is not None:
+        told = [",".join(map(str, case)) for case in CASES]
+        ran = subprocess.run([peer, str(PEER), *told], stdout=subprocess.PIPE, check=True)
+        listed = json.loads(ran.stdout)
+    head = (
+        "steps, k, b",
+        "square-root (before)",
+        "buffered",
+        "banded",
+        "triangular",
+        "bound",
+        "gap",
+        "jax Toeplitz",
+        "jax banded",
+        "CPU s",
+    )
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for case, others in zip(CASES, listed, strict=True):
+        started, steps = time.process_time(), case[0]
+        moved = Distance(1, replaced=False, participations=case[1], separation=case[2])
+        workload = filtered(steps, "x0", [running_sum(steps)])
+        found = [
+            error(each, workload, moved)
+            for each in (square_root(workload), buffered(workload), banded(workload, moved=moved))
+        ]
+        bound = steps_bound(workload, moved).lower_bound
+        if answers_visits(workload, moved):
+            best = over_series(workload, persons_by_step(workload, moved))
+            assert best.persons is not None
+            bound = max(bound, best.persons.lower_bound)
+            found.append(error(best, workload, moved))
+        else:
+            found.append(math.nan)
+        least = min(each for each in found if not math.isnan(each))
+        numbers = [*found, math.sqrt(bound / steps)]
+        shown = [f"{each:.3f}" if not math.isnan(each) else "" for each in numbers]
+        shown += [f"{least**2 * steps / bound - 1:.1e}", *("" if each is None else f"{each:.3f}" for each in others)]
+        lines.append(f"| {case} | {' | '.join(shown)} | {time.process_time() - started:.1f} |")
+        print(lines[-1], flush=True)
+    lines += ["", "| groups, of a person | variance over that of every group by itself | gap |", "|---|---|---|"]
+    for groups, most in GROUPS:
+        moved, gram = Distance(1, replaced=False, groups=most), np.eye(groups)
+        made = persons_by_cell(gram, moved)
+        assert made.persons is not None
+        precision = made.operator.gram()
+        longest = max(s * precision[0, 0] + s * (s - 1) * precision[0, 1] for s in range(1, most + 1))
+        cost = longest * float(np.trace(np.linalg.inv(precision)))
+        lines.append(f"| {groups}, {most} | {cost / (groups * most):.4f} | {cost / made.persons.lower_bound - 1:.0e} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+PEER = Path(__file__).parent / "peers" / "jax_streams.py"
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--sizes", type=int, nargs="+", default=[256, 1024, 4096])
+    asked.add_argument("--persons", action="store_true")
+    asked.add_argument("--peer")
     asked.add_argument("--out", type=Path)
     given = asked.parse_args()
+    if given.persons:
+        about = (__doc__ or "").split("--persons: ")[1].strip()
+        text = f"# Persons beside the optimum\n\n`python benchmarks/streams.py --persons`\n\n{about}\n\n" + "\n".join(
+            of_persons(given.peer)
+        )
+        if given.out:
+            given.out.write_text(text + "\n")
+        return
     columns = ("filter", "steps", "triangular over the bound", "square root over the bound", "CPU s of the triangular one")
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for name, made in FILTERS.items():
@@ -47,10 +139,8 @@ def main() -> None:
             ratios = f"{found.workload_cost / found.lower_bound:.7f} | {root / found.lower_bound:.4f}"
             lines.append(f"| {name} | {n} | {ratios} | {took:.1f} |")
             print(lines[-1], flush=True)
-    text = (
-        f"# Streams beside the optimum\n\n`python benchmarks/streams.py`\n\n{__doc__.split('md]')[1].strip()}\n\n"
-        + "\n".join(lines)
-    )
+    about = (__doc__ or "").split("persons.md]")[1].split("--persons: ")[0].strip()
+    text = f"# Streams beside the optimum\n\n`python benchmarks/streams.py`\n\n{about}\n\n" + "\n".join(lines)
     if given.out:
         given.out.write_text(text + "\n")
 

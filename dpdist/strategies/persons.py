@@ -80,9 +80,9 @@ def least_error(
         tolerance: relative gap at which it stops.
     """
     cells = gram.shape[0]
-    known: dict[tuple[int, ...], float] = {(cell,): FLOOR / cells for cell in range(cells)}
-    for columns, weight in starts.items():
-        known[columns] = known.get(columns, 0.0) + weight
+    known: dict[Cells, float] = {(cell,): FLOOR / cells for cell in range(cells)}
+    for start, weight in starts.items():
+        known[start] = known.get(start, 0.0) + weight
     best: Optimum | None = None
     for number in range(rounds):
         columns = tuple(known)

@@ -121,7 +121,7 @@ PERSONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("releases", [100, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mechanism", ["banded", "triangular"])
+@pytest.mark.parametrize("mechanism", ["banded", pytest.param("triangular", marks=pytest.mark.slow)])
 def test_intervals_of_a_stream_with_persons_cover(tmp_path: Path, mechanism: str, releases: int) -> None:
     """Simulated releases: their mean square is the predicted one, and 95 % lie within the interval of each of twelve steps, within four
     standard errors: one of 1,200 such tests fails by chance, and the seed is fixed. Noise a fifth too large or too small is seen."""

@@ -49,7 +49,7 @@ def test_persons_by_group_against_every_cell_by_itself(cells: int, most: int, ra
     assert total**2 == pytest.approx(found.persons.lower_bound, rel=1e-9)
 
 
-@pytest.mark.parametrize("most", [1, 3, 8])
+@pytest.mark.parametrize("most", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))])
 def test_prefix_sums_of_persons_are_certified(most: int) -> None:
     """No strategy that is known has less, the proof is computed again from its weights, and one record is COA's own problem."""
     workload = prefix(8)
