@@ -25,13 +25,13 @@ import numpy as np
 import psutil
 from distributed import LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
+from scaling import signs
 
 from dpdist.machine import engine
 from dpdist.machine.engine import runner
 from dpdist.machine.store import Store
 from dpdist.operators import Generated
 from dpdist.release.gram import stored_gram
-from flows.scaling import signs
 
 CHUNK = 2**14
 """Values of a chunk of the sum: what a task does is little beside what it costs."""

@@ -31,7 +31,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
-MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES = 2**28, 2**24, 2048, 1024, 26
+MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns that are compared pair by pair, attributes."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 UNREADABLE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError)
@@ -134,7 +134,7 @@ class Product:
         """The rows over all cells, without their unit."""
         few(self.rows * math.prod(shape), MOST_NUMBERS, f"{self.name!r} over all cells")
         if self.separable:
-            return np.asarray(reduce(np.kron, [self.along(axis, size).dense for axis, size in enumerate(shape)]))
+            return reduce(kron, [self.along(axis, size).dense for axis, size in enumerate(shape)])
         sizes = [size if axis in self.axes else 1 for axis, size in enumerate(shape)]
         return np.broadcast_to(self.factors[0].dense.reshape(-1, *sizes), (self.rows, *shape)).reshape(self.rows, -1)
 
@@ -180,20 +180,26 @@ def factor_of(arrays: Mapping[str, Array], facts: Facts, size: int) -> Factor:
     return Factor(whole, size, rows, (array, lag) if kind == "filter" else None)
 
 
+def kron(one: Array, two: Array) -> Array:
+    """The Kronecker product of two matrices or vectors."""
+    return np.asarray(np.kron(one, two))
+
+
 def tables(codes: Sequence[Array], axes: Iterable[int]) -> Array:
     """The cells of a table without the first value of each of its attributes, as rows over all cells."""
     near(all(0 <= code.min() <= code.max() < code.size for code in codes), True, what="codes of merged values: ")
     own = {axis: codes[axis] == np.arange(1, int(codes[axis].max()) + 1)[:, None] for axis in axes}
     parts = [own.get(axis, np.ones((1, code.size))) for axis, code in enumerate(codes)]
     few(math.prod(part.size for part in parts), MOST_NUMBERS, "a table")
-    return np.asarray(reduce(np.kron, parts), dtype=np.int64)
+    return np.asarray(reduce(kron, parts).astype(np.int64))
 
 
 def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
     """Of columns of whole numbers the longest (for power 2 its square), the least inner product, and the farthest two."""
+    near(matrix.dtype.kind, "i", what="rows in whole numbers: ")
     columns = np.unique(matrix, axis=1)
     few(columns.size, 2**22, "a strategy")
-    longest = max(int(length) for length in (np.abs(columns).astype(object) ** power).sum(axis=0))
+    longest = max(int(length) for length in (np.abs(columns.astype(object)) ** power).sum(axis=0))
     if columns.shape[1] > MOST_PAIRS or longest >= 2**61:
         return longest, -longest, 2**power * longest
     if power == 1:
@@ -352,6 +358,8 @@ class Release:
             over = np.concatenate([tables(codes, each) for each in facts["family"]])
         if mixing.dtype.kind != "i" or over.dtype.kind != "i" or over.shape != (mixing.shape[-1], cells):
             raise WrongClaim("measurement.npz: the strategy is not of whole numbers, or its shapes do not fit")
+        largest = len(over) * np.abs(mixing.astype(np.float64)).max() * np.abs(over.astype(np.float64)).max()
+        near(bool(largest < 2**62), True, what="products that fit into 64 bits: ")
         return mixing[:, None] * over if mixing.ndim == 1 else mixing @ over
 
     # ---- answers: least squares
@@ -472,7 +480,12 @@ class Release:
         if not self.terms:
             known = columns_of(self.rows, power)
             alone = all((np.count_nonzero(self.rows, axis=axis) <= 1).all() for axis in (0, 1))
-            return int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            apart = int(known[2 if replaced else 0] * k**power * (cells if alone else cells**power))
+            return (
+                apart
+                if cells == 1 or alone or power == 1 or self.squared >= apart
+                else self.reach_of_cells(k, cells, replaced)
+            )
         alone = len(self.terms) == 1 and all(factor.matrix is None for factor in self.terms[0].factors)
         k, total, rounded = k if alone else k * cells, 0, 0
         for term in self.terms:
@@ -493,19 +506,53 @@ class Release:
             total = (math.isqrt(total - 1) + 1 + math.isqrt(rounded - 1) + 1) ** 2
         return total * (cells if alone else 1)
 
+    def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
+        """Of one person in up to ``most`` cells, or of the difference of two: by number where cells are alike, else by all sets."""
+        gram = self.rows.T @ self.rows
+        own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
+        cells, most = len(own), min(most, len(own))
+        if np.ptp(own) == 0 and np.ptp(others) == 0:
+            sizes = ((s, t) for s in range(1, most + 1) for t in range((min(most, cells - s) if replaced else 0) + 1))
+            return k**2 * max((s + t) * int(own[0]) + ((s - t) ** 2 - s - t) * int(others[0]) for s, t in sizes)
+        values = (-1, 0, 1) if replaced else (0, 1)
+        if len(values) ** cells > MOST_SETS:
+            raise UncheckedClaim("one person in several of many cells, for rows that are not alike")
+        every = np.array(list(itertools.product(values, repeat=cells)))
+        every = every[((every > 0).sum(axis=1) <= most) & ((every < 0).sum(axis=1) <= most)]
+        farthest = every[np.einsum("ui,ij,uj->u", every, gram.astype(np.float64), every).argmax()].astype(object)
+        return k**2 * int(farthest @ gram.astype(object) @ farthest)
+
     def reach_of_steps(self, k: int, most: int, apart: int, replaced: int) -> int:
-        """Of one person in up to ``most`` steps that are ``apart``, for a filter of the past whose coefficients fall: the earliest steps
-        (Kalinin & Lampert 2024, Theorem 2; docs/decisions/0018-participations.md). Of other rows at most as many times the longest."""
+        """Of one person in up to ``most`` steps that are ``apart``: the largest sum of G_ij over them, G = C'C of the series' rows C.
+
+        Records in different series never meet, and those that lower a count meet others with either sign. Where only steps in sequence
+        meet, the sum is that of a chain; where coefficients fall, that of the earliest steps (docs/decisions/0018-participations.md).
+        """
         if len(self.terms) != 1 or self.laplace:
             raise UncheckedClaim("steps of a person are known to this program for one series with Gaussian noise")
         (rows,) = [factor.matrix for factor in self.terms[0].factors if factor.matrix is not None]
-        first, most = rows[:, 0], min(most, -(-rows.shape[1] // apart))
-        past = toeplitz(first, 0, len(first), around=False)
-        falls = first[-1] >= 0 and (np.diff(first) <= 0).all() and (rows == past).all()
-        if not falls and self.squared < most**2 * k**2 * columns_of(rows, 2)[0]:
-            raise UncheckedClaim("steps of a person, for rows whose coefficients do not fall")
-        together = sum(int(value) ** 2 for value in rows[:, : most * apart : apart].sum(axis=1))
-        found = together if falls else most**2 * columns_of(rows, 2)[0]
+        steps, several = rows.shape[1], self.terms[0].rows > len(rows)
+        first, most, longest = rows[:, 0], min(most, -(-steps // apart)), columns_of(rows, 2)[0]
+        few(steps**2 * most, 2**22, "the series")
+        gram = (rows.T @ rows).astype(object)
+        pairs, later = (
+            np.abs(gram) if replaced else np.maximum(gram, 0) if several else gram,
+            np.arange(steps) - np.arange(steps)[:, None],
+        )
+        past = toeplitz(first, 0, steps, around=False)
+        if first[-1] >= 0 and (np.diff(first) <= 0).all() and (rows == past).all():
+            found = sum(int(value) ** 2 for value in rows[:, : most * apart : apart].sum(axis=1))
+        elif (pairs[later >= 2 * apart] <= 0).all():
+            reached = gram.diagonal()
+            for _ in range(most - 1):
+                before = np.where(later >= apart, reached[:, None] + 2 * pairs, 0).max(axis=0)
+                reached = gram.diagonal() + np.maximum(before, 0)
+            found = max(reached)
+        else:  # between those that are as close as can be, and so many times the longest row
+            moved = [rows[:, start : start + most * apart : apart].sum(axis=1).astype(object) for start in range(steps)]
+            found = max(int(each @ each) for each in moved)
+            if k**2 * found <= self.squared < k**2 * most**2 * longest:
+                raise UncheckedClaim("steps of a person, for rows of which more than those in sequence meet")
         return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
 
     def least_epsilon(self, delta: float) -> float:
@@ -539,7 +586,7 @@ class Release:
         """The total variance of all answers, each times its weight."""
         if self.certificate["stream"] is not None:
             raise UncheckedClaim("it is of the whole horizon, and the files hold the steps so far")
-        weights = [reduce(np.kron, group.scales, np.array([group.unit])) for group in self.groups]
+        weights = [reduce(kron, group.scales, np.array([group.unit])) for group in self.groups]
         return sum(float(each**2 @ variances) for each, (_, variances, _) in zip(weights, self.answers, strict=True))
 
     @cached_property
@@ -565,15 +612,14 @@ class Release:
         if given["weights"] != "cells" and math.prod(self.shape) > MOST_CELLS:
             return self.product_bound(parts) * float(2 ** (2 - self.power))
         few(math.prod(self.shape), MOST_CELLS, "the domain")
-        single = given["weights"] == "cells"
-        weights: Array = self.arrays["bound_0"].astype(np.float64) if single else np.asarray(reduce(np.kron, parts))
+        weights = self.arrays["bound_0"].astype(np.float64) if given["weights"] == "cells" else reduce(kron, parts)
         gram, root = np.zeros((weights.size,) * 2), np.sqrt(weights / weights.sum())
         near(weights.shape == (math.prod(self.shape),) and bool((weights >= 0).all()), True, what="weights of all cells: ")
         for group in self.groups:
             if group.separable:
-                gram += group.unit**2 * reduce(np.kron, [group.gram(axis, size) for axis, size in enumerate(self.shape)])
+                gram += group.unit**2 * reduce(kron, [group.gram(axis, size) for axis, size in enumerate(self.shape)])
             else:
-                rows = group.dense(self.shape) * reduce(np.kron, group.scales, np.array([group.unit]))[:, None]
+                rows = group.dense(self.shape) * reduce(kron, group.scales, np.array([group.unit]))[:, None]
                 gram += rows.T @ rows
         return float(roots(root[:, None] * gram * root)[0].sum() ** 2) * float(2 ** (2 - self.power))
 
@@ -654,28 +700,37 @@ class Release:
         """Check that the ledger charged this release, and that its rows are chained by their digests."""
         if self.export is None:
             raise UncheckedClaim("no export of the ledger's rows was given")
-        text, last, found = self.export.read_text(encoding="utf-8"), "", dict[tuple[str, str], Any]()
+        text, last, found = self.export.read_text(encoding="utf-8"), "", dict[str, list[Any]]()
         rows = json.loads(text)["entries"] if text.startswith("{\n") else [json.loads(line) for line in text.splitlines()]
         for place, row in enumerate(rows, start=1):
             content = {**row, "facts": json.dumps(row["facts"], sort_keys=True)}
             content.pop("digest")
             digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
             near((row["sequence"], row["previous"], row["digest"]), (place, last, digest), what=f"row {place}: ")
-            last, found[row["release"], row["event"]] = digest, row["facts"]
-        charged, kept = (found.get((self.certificate["release"], event), {}) for event in ("reserved", "committed"))
-        near(bool(charged and kept), True, what=f"a committed charge of {self.certificate['release']!r}: ")
-        loss = {name: Fraction(value) for name, value in charged["loss"].items()}
+            last = digest
+            if row["release"] == self.certificate["release"]:
+                found.setdefault(row["event"], []).append(row["facts"])
+        near(
+            "reserved" in found and "committed" in found,
+            True,
+            what=f"a committed charge of {self.certificate['release']!r}: ",
+        )
+        charged, loss = (
+            found["reserved"][-1],
+            {name: Fraction(value) for name, value in found["reserved"][-1]["loss"].items()},
+        )
         stated = self.digest, Fraction(self.privacy["rho"]), self.privacy["neighbours"]
-        near(stated, (kept["measurement_digest"], loss["rho"] + loss["pure"] ** 2 / 2, charged["protection"]["neighbours"]))
+        kept = found["committed"][-1]["measurement_digest"], loss["rho"] + loss["pure"] ** 2 / 2
+        near(stated, (*kept, charged["protection"]["neighbours"]), what="measurement, rho and neighbours: ")
+        own = hashlib.sha256((self.folder / "release.json").read_bytes()).hexdigest()
+        if "published" in found and own not in [each["certificate"] for each in found["published"]]:
+            raise WrongClaim(f"found a release.json of the digest {own}, which the ledger has not published")
         return f"{len(rows)} rows, the newest with the digest {last}"
 
     def check_sizes(self) -> str:
         told = self.certificate["cells"], self.certificate["queries"], self.certificate["measurement"]["values"]
-        near(
-            told,
-            (math.prod(self.shape), sum(group.rows for group in self.groups), self.z.size),
-            what="cells, queries, values: ",
-        )
+        queries = sum(group.rows for group in self.groups)
+        near(told, (math.prod(self.shape), queries, self.z.size), what="cells, queries, values: ")
         return near((self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest))
 
     def check_noise(self) -> str:
@@ -699,6 +754,12 @@ class Release:
         told = next(row["worst"] for row in self.mechanism["compared"] if row["mechanism"] == self.mechanism["name"])
         return near(told, self.variance and max(float(each.max()) for _, each, _ in self.answers) ** 0.5, 1e-5)
 
+    def check_bound(self) -> str:
+        found, proven = self.mechanism["lower_bound"], self.bound
+        if not near(found, found) and not proven >= found * (1 - 3e-6):
+            raise WrongClaim(f"found {found}, recomputed {proven}")
+        return ""
+
     def check_gap(self) -> str:
         found = self.mechanism["certified_gap"]
         return near(found, found) or at_least(1 + found, self.cost[0] / self.bound, 2 * self.cost[1])
@@ -719,7 +780,7 @@ CLAIMS: dict[str, Callable[[Release], str]] = {
     "mean error": lambda r: near(r.mechanism["rmse"], (r.variance / sum(group.rows for group in r.groups)) ** 0.5, 1e-5),
     "largest error": Release.check_largest,
     "cost": lambda r: near(r.mechanism["cost"], *r.cost),
-    "lower bound": lambda r: near(r.mechanism["lower_bound"], min(r.mechanism["lower_bound"] or 0.0, r.bound), 3e-6),
+    "lower bound": Release.check_bound,
     "gap to the optimum": Release.check_gap,
     "signature": Release.check_signature,
     "ledger": Release.check_ledger,

@@ -17,7 +17,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 @cache
 def version() -> str:
-    """The package's version, and ``+g`` with the first digits of the commit where it is known: 0.2.0+g0123456789ab."""
+    """The package's version, and ``+g`` with the first digits of the commit where it is known: 1.0.0+g0123456789ab."""
     known = commit(PACKAGE)
     return importlib.metadata.version("dpdist") + (f"+g{known[:SHOWN]}" if known else "")
 

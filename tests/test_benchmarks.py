@@ -70,6 +70,15 @@ def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
         assert "needs a GPU" in done.stderr
 
 
+def test_scaling_is_measured_and_drawn(tmp_path: Path) -> None:
+    """A table with a row for each size, and a plot for each experiment."""
+    scaling = runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))["scaling"]
+    table = scaling(str(tmp_path), rows=(600, 1200), columns=(8, 16), cells=(1000, 2000), engine_address="inline")
+    assert len(Path(table).read_text().splitlines()) == 2 + 1 + 1 + 2 + 2 + 2
+    for name in ("strong", "weak", "rows", "columns", "cells"):
+        assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
+
+
 def test_speeds_of_noise() -> None:
     """The part of the benchmark that starts no processes: a row for each noise and scale, each contestant's speed and their ratio."""
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / "noise.py"))

@@ -49,12 +49,11 @@ PERIODS = """
 import datetime, json, sys
 from pathlib import Path
 from flows import settings
-home, spec, folder = sys.argv[1:]
+home, spec = sys.argv[1:]
 settings.configure(Path(home))
 from flows.ingest import ingest
 from flows.plan import plan
 from flows.release import backfill, release
-from flows.scaling import scaling
 from flows.server import embedded
 day = datetime.date.fromisoformat
 with embedded():
@@ -76,13 +75,12 @@ with embedded():
         broken = ""
     except Exception as error:
         broken = str(error)
-    table = scaling(folder, workers=(1,), rows=(600, 1200), columns=(8, 16), cells=(1000, 2000))
-print(json.dumps([counted, predicted["release"], first, early, again, older, missing, broken, table]))
+print(json.dumps([counted, predicted["release"], first, early, again, older, missing, broken]))
 """
 
 
 def test_periods_through_the_flows(home: Path) -> None:
-    """Ingest, plan, release with catching up, backfill and the scaling experiments, as a process with the embedded server."""
+    """Ingest, plan, release with catching up and backfill, as a process with the embedded server."""
     data = home.parent / "data"
     for seed, week in enumerate(("2026-10-26", "2026-11-02", "2026-11-09", "2026-11-16")):
         small.write(data / week, table=small.records(seed=seed))
@@ -94,10 +92,9 @@ def test_periods_through_the_flows(home: Path) -> None:
     )
     spec = data / "release.yaml"
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
-    scaled = home.parent / "scaling"
-    done = forked.finished(PERIODS, home, spec, scaled, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING")
+    done = forked.finished(PERIODS, home, spec, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING")
     assert done.returncode == 0, done.stderr
-    counted, predicted, first, early, again, older, missing, broken, table = json.loads(done.stdout.splitlines()[-1])
+    counted, predicted, first, early, again, older, missing, broken = json.loads(done.stdout.splitlines()[-1])
     assert (home / "store" / counted / "manifest.json").exists()
     assert predicted == "small-2026-11-16"
     assert [Path(folder).name for folder in first] == ["small-2026-11-09", "small-2026-11-16"]
@@ -117,10 +114,6 @@ def test_periods_through_the_flows(home: Path) -> None:
             "2026-W46": 1,
             "2026-W47": 1,
         }
-    lines = Path(table).read_text().splitlines()
-    assert len(lines) == 2 + 1 + 1 + 2 + 2 + 2
-    for name in ("strong", "weak", "rows", "columns", "cells"):
-        assert (scaled / f"{name}.svg").read_text().startswith("<svg")
 
 
 KILLED = """

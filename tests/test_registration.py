@@ -212,11 +212,12 @@ def test_registering_replaces_automations_of_earlier_versions(client: SyncPrefec
     """Its own only; what is of this version stays as operators left it, and one that they disabled stays disabled."""
     what = Registration(shipped(tmp_path), pool="automations", prefix="older")
     silent, starting = zombies("older")
-    of_0_2_0 = silent.model_copy(update={"description": "", "trigger": starting.trigger, "enabled": False})
+    another = f"{silent.description} of before"
+    before = silent.model_copy(update={"description": another, "trigger": starting.trigger, "enabled": False})
     gone = silent.model_copy(update={"name": "older dpdist: runs that nobody watches"})
     mine = silent.model_copy(update={"name": "older dpdist: tell me", "description": "an operator's"})
     other = zombies("older-2")[0].model_copy(update={"name": "older-2 dpdist: of another installation"})
-    for automation in (of_0_2_0, gone, mine, other):
+    for automation in (before, gone, mine, other):
         client.create_automation(automation)
     assert {line for line in register(client, what) if " automation " in line} == {
         "renewed automation 'older dpdist: runs that went silent'",

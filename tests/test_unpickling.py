@@ -21,8 +21,8 @@ from flows import unpickling
 from tests import HANGS, small
 from tests.measuring_service import ROOT
 
-POISONS = ("exchange", "error", "cause", "traceback", "reply", "event", "first answer")
-POISONS = ("result", *(pytest.param(how, marks=pytest.mark.slow) for how in POISONS))
+SLOW = ("exchange", "error", "cause", "traceback", "reply", "event", "first answer")
+POISONS = ("result", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOW))
 """What of the cluster's is hostile: a task's result, in a message or in the store; its error, with the one behind it and its traceback; a
 worker's reply to a call; an event that a worker logs; what the scheduler first says."""
 
@@ -56,7 +56,7 @@ def poison(how: str, target: str, dask_worker: Any = None) -> None:
     from dpdist.machine.engine import tasks
 
     evil = pickle.dumps(Evil(target))
-    errors = {"error": (evil, None), "cause": (pickle.dumps(Behind(Evil(target))), None)}
+    errors: dict[str, tuple[bytes, Any]] = {"error": (evil, None), "cause": (pickle.dumps(Behind(Evil(target))), None)}
     errors["traceback"] = (pickle.dumps(Behind(None)), to_serialize(evil))
 
     def hostile(exchange: Any, folder: str, function: Any, item: Any) -> Any:
@@ -65,8 +65,8 @@ def poison(how: str, target: str, dask_worker: Any = None) -> None:
             raise ValueError
         return Evil(target) if how == "result" else tasks.Parcel.of(exchange, folder, Evil(target))
 
-    def message(error: BaseException, status: str = "error") -> dict[str, Any]:
-        del error
+    def message(e: BaseException, status: str = "error") -> Any:
+        del e
         exception, traceback = errors[how]
         texts = {"exception_text": "", "traceback_text": ""}
         return {"status": status, "exception": to_serialize(exception), "traceback": traceback, **texts}

@@ -29,7 +29,8 @@ def exact_gram(rows: Matrix) -> Matrix:
     """G = A'A for whole numbers of at most 2^30 in columns of at most 2^31, int64: exact, by limbs of 15 bits."""
     high, low = (rows >> LIMB).astype(np.float64), (rows & (2**LIMB - 1)).astype(np.float64)
     cross = (high.T @ low).astype(np.int64)
-    return ((high.T @ high).astype(np.int64) << 2 * LIMB) + ((cross + cross.T) << LIMB) + (low.T @ low).astype(np.int64)
+    gram: Matrix = ((high.T @ high).astype(np.int64) << 2 * LIMB) + ((cross + cross.T) << LIMB)
+    return np.asarray(gram + (low.T @ low).astype(np.int64))
 
 
 def squared_over_cells(gram: Matrix, most: int, *, replaced: bool) -> int:

@@ -7,12 +7,15 @@ different series never meet, and one that lowers a count may meet another with t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import Enum
 
+import numba
 import numpy as np
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.groups import exact_gram
 from dpdist.grids.norms import exact_norms
 from dpdist.operators import Matrix
 
@@ -23,6 +26,8 @@ BLOCK_ROWS = 128
 GRAM_STEPS = 4096
 """Steps up to which a filter whose coefficients do not fall is bounded by its gram; longer ones by the triangle inequality."""
 
+CHAINS = 2**24
+"""Choices of steps up to which all of them are gone through, for matrices that are no filters."""
 UNREACHED = -(2**61)
 """Less than any sum: stands for a chain that does not exist."""
 CHAIN_WORK = 2**31
@@ -155,6 +160,48 @@ def heaviest_chain(
     for source in reversed(came[:count]):
         chain.append(int(source[chain[-1]]))
     return value, chain[::-1]
+
+
+def number_of_chains(steps: int, most: int, separation: int) -> int:
+    """How many sets of up to ``most`` steps there are that are ``separation`` or more apart.
+
+    >>> number_of_chains(5, 2, 3)
+    8
+    """
+    return sum(math.comb(max(0, steps - (size - 1) * (separation - 1)), size) for size in range(1, most + 1))
+
+
+@numba.njit(cache=True)
+def longest_chain(gram: Matrix, most: int, separation: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
+    """The largest sum of a symmetric matrix over the pairs of up to ``most`` steps that are apart, and these: all of them are tried."""
+    steps = gram.shape[0]
+    chosen, values = np.zeros(most, dtype=np.int64), np.zeros(most + 1, dtype=gram.dtype)
+    best, found, depth, step = gram[0, 0], np.zeros(1, dtype=np.int64), 0, 0
+    while True:
+        if step < steps and depth < most:
+            value = values[depth] + gram[step, step]
+            for other in range(depth):
+                value += 2 * gram[step, chosen[other]]
+            chosen[depth] = step
+            depth += 1
+            values[depth] = value
+            if value > best:
+                best, found = value, chosen[:depth].copy()
+            step += separation
+        elif depth > 0:
+            depth -= 1
+            step = chosen[depth] + 1
+        else:
+            return best, found
+
+
+def squared_of_chains(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+    """The largest squared length for a matrix of whole numbers of at most 2^30: exact but for rounding upwards, by all choices of steps."""
+    gram = exact_gram(factor)
+    counted = crossing.of(gram)
+    np.fill_diagonal(counted, np.diag(gram))
+    shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
+    return int(longest_chain(-(-counted >> shift), most, separation)[0]) << shift
 
 
 def squared_at_most(factor: Matrix, most: int, separation: int) -> int:

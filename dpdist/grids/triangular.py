@@ -17,7 +17,7 @@ from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.dense import sensitivity_squared
-from dpdist.grids.participations import Crossing, squared_at_most
+from dpdist.grids.participations import CHAINS, Crossing, number_of_chains, squared_at_most, squared_of_chains
 from dpdist.grids.product_space import ListedFactor
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
@@ -92,13 +92,14 @@ class TriangularGrid(SeriesGrid):
         return self
 
     def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
-        """A bound by dynamic programming over the gram."""
-        del crossing
+        """Exact where all choices of steps can be gone through; else a bound by dynamic programming over the gram."""
+        if number_of_chains(self.steps, participations, separation) <= CHAINS:
+            return squared_of_chains(self.factor, participations, separation, crossing)
         return squared_at_most(self.factor, participations, separation)
 
     @property
     def signs(self) -> bool:
-        """Whether entries have both signs."""
+        """Whether two steps can add values whose product is below zero."""
         return bool((self.factor < 0).any())
 
     def with_squares(self, whole: int, first: int | None) -> TriangularGrid:

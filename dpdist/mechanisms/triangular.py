@@ -6,12 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, only_for_streams, takes_long
-from dpdist.mechanisms.kept import kept_dense, name_of
+from dpdist.mechanisms.kept import kept_dense, kept_for_persons, name_for, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.filters import answers_growing, has_square_root
 from dpdist.strategies.lower_factors import continued, of_one_series, over_series, triangular
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.visits import answers_visits, persons_by_step
 from dpdist.workloads import Workload
 
 STREAM_STEPS = 1024
@@ -44,16 +45,21 @@ class Triangular(Mechanism):
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         first, *later = (*request.former, request.workload)
-        found, steps = self._alone(first, request.tolerance, work), ""
+        found, steps = self._alone(first, request, work), ""
         for each in later:
             steps += f"-{found.operator.shape[0]}"
-            found = self._after(each, found, steps, request.tolerance, work)
+            found = self._after(each, found, steps, request, work)
         return over_series(request.workload, found, of_one_series(first).shape[1] if later else None)
 
-    def _alone(self, workload: Workload, tolerance: float, work: PlanWorkspace) -> DenseStrategy:
-        """The optimum of one horizon by itself."""
+    def _alone(self, workload: Workload, request: Request, work: PlanWorkspace) -> DenseStrategy:
+        """The optimum of one horizon by itself: that for persons in several steps where it can be found, else that for one step."""
         line, needed = of_one_series(workload), self.effort(workload).memory_bytes
         work.check_memory("optimising strategy 'triangular'", needed)
+        tolerance, moved = request.tolerance, request.setting.moved
+        if answers_visits(workload, moved):
+            for_persons = partial(persons_by_step, moved=moved, tolerance=tolerance)
+            kept = name_for(line, f"triangular-{tolerance:g}", moved)
+            return kept_for_persons(work, kept, self.name, lambda: work.largest(for_persons, line, needed_bytes=needed))
         name = name_of(line, f"triangular-{tolerance:g}")
 
         def solve() -> Strategy:
@@ -65,9 +71,9 @@ class Triangular(Mechanism):
         return found
 
     def _after(
-        self, workload: Workload, former: DenseStrategy, steps: str, tolerance: float, work: PlanWorkspace
+        self, workload: Workload, former: DenseStrategy, steps: str, request: Request, work: PlanWorkspace
     ) -> DenseStrategy:
         """That of a horizon that was extended: it goes on after the former one."""
-        line, own = of_one_series(workload), self._alone(workload, tolerance, work)
-        name = name_of(line, f"triangular-{tolerance:g}-after{steps}")
+        line, own = of_one_series(workload), self._alone(workload, request, work)
+        name = name_for(line, f"triangular-{request.tolerance:g}-after{steps}", request.setting.moved)
         return kept_dense(work, name, self.name, lambda: continued(line, former.operator.dense(), own))

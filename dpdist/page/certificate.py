@@ -67,6 +67,7 @@ class MechanismFacts(TypedDict):
     certified_gap_of_the_worst: float | None
     cost: float | None
     lower_bound: float | None
+    bound: NotRequired[str]
     certified_gap: float | None
     rmse: float | None
     compared: list[ComparedFacts]

@@ -18,6 +18,7 @@ from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
+from dpdist.strategies.proofs import PersonsBound
 
 TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
@@ -60,12 +61,12 @@ def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
 
 
 def mechanism(
-    job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float, compared: Sequence[Strategy] = ()
+    job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float, persons: PersonsBound | None = None
 ) -> dict[str, Any]:
     """The chosen mechanism, how far it is from the best one, and those it was compared with.
 
     Args:
-        compared: their strategies, of which one may know what no strategy can beat for persons in several cells or steps.
+        persons: what no strategy can beat for persons in several cells or steps, where it is known.
         multiplier: what the errors of the table are multiplied with to be in counts.
     """
     lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
@@ -73,8 +74,6 @@ def mechanism(
     asked = job.workload
     worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
     queries = asked.queries.shape[0]
-    proofs = [each.persons for each in compared if each.persons is not None]
-    persons = max(proofs, key=lambda each: each.lower_bound) if proofs and chosen.gap is not None else None
     return {
         "name": strategy.name,
         "consistent": strategy.consistent,

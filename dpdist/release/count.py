@@ -22,7 +22,7 @@ from dpdist.records.wording import Called, File
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import Job
-from dpdist.spec.job import CountedCells
+from dpdist.spec.cells import CountedCells
 from dpdist.spec.origin import Origin
 
 

@@ -19,9 +19,9 @@ from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.coa import Coa
+from dpdist.mechanisms.kept import name_for
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
-from dpdist.operators import Matrix
 from dpdist.page import notebook
 from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
@@ -33,23 +33,21 @@ from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
+from dpdist.release.lower_bounds import lower_bound
 from dpdist.release.method import method
-from dpdist.release.planning import FEWER, Planning, gram, strategy_of
+from dpdist.release.planning import FEWER, Planning, strategy_of
 from dpdist.release.private_names import facts_of, prepared
-from dpdist.release.setting import distance_of, setting_of
+from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
-from dpdist.stability import Distance
 from dpdist.strategies import (
     Strategy,
-    laplace_bound,
 )
-from dpdist.strategies.base import UNIT_VARIANCE
-from dpdist.strategies.dual_weights import DualWeights, dual_weights
 from dpdist.strategies.needs import Effort
-from dpdist.strategies.product_bound import bound_steps, product_weights
+from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_long, is_separable
+from dpdist.workloads.kinds import is_long
 
 COA = Coa()
 BY_PERSONS = (COA.name, "identity")
@@ -71,6 +69,7 @@ class Design:
         loss: what the release will be charged.
         compared: the strategies of all mechanisms compared.
         scale: what measured values are divided by to become answers (``Domain.scale``).
+        persons: what no strategy can beat for persons in several cells or steps, with its proof; None where it is not known.
     """
 
     strategy: Strategy
@@ -81,6 +80,7 @@ class Design:
     loss: Loss
     compared: tuple[Strategy, ...]
     scale: float
+    persons: PersonsBound | None = None
 
     @property
     def noise_multiplier(self) -> float:
@@ -149,7 +149,7 @@ class Plan(Design):
             "spec_digest": job.digest,
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
-            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.compared),
+            "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
@@ -277,18 +277,21 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
-    lower = _lower_bound(context, workload, norm, compared)
+    lower = lower_bound(context, workload, norm, compared)
     reaches = _reaches(job, compared)
     strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(compared, reaches)
     grid = _grid(job, strategy)
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
+    persons = _persons(context, job, compared) if reaches else None
     if reaches:
-        table = _for_persons(table, compared, strategy, reaches, _moved(job).records)
+        table = _for_persons(table, strategy, reaches, persons, job.moved.records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
+    return Design(
+        strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale, persons
+    )
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
@@ -319,7 +322,7 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
 
 def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
-    moved = _moved(job)
+    moved = job.moved
     if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
         return {}
     grids = ((strategy, _grid(job, strategy)) for strategy in compared)
@@ -334,15 +337,30 @@ def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
     return compared[costs.index(min(costs))]
 
 
+def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> PersonsBound | None:
+    """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
+    proofs = [each.persons for each in compared if each.persons is not None]
+    queries, moved = job.workload.queries, job.moved
+    if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
+        work = Planning(context)
+        name = name_for(queries, "bound", moved)
+        found = work.kept(name)
+        if found is None:
+            work.tell("bounding the optimum for persons")
+            found = work.keep(name, np.zeros(1), work.largest(steps_bound, queries, moved).facts())
+        proofs.append(PersonsBound.of(found[1]))
+    return max(proofs, key=lambda each: each.lower_bound, default=None)
+
+
 def _for_persons(
-    table: Sequence[Candidate], compared: Sequence[Strategy], chosen: Strategy, reaches: Mapping[str, float], records: int
+    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
 ) -> list[Candidate]:
     """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
 
     They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
     known; what is certified for changes of one cell does not count.
     """
-    bound = max((each.persons.lower_bound for each in compared if each.persons is not None), default=None)
+    bound = None if persons is None else persons.lower_bound
 
     def seen(row: Candidate) -> Candidate:
         own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
@@ -376,51 +394,6 @@ def _by(planned: Plan, mechanism: str) -> Plan:
 
 BOUND_COPIES = 6
 """Of the gram, whose eigenvalues bound what strategies with Laplace noise can reach."""
-NEAR = 0.01
-"""Where an optimum is certified this closely no other bound is computed."""
-
-
-def _lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> float | None:
-    """What no strategy can beat, beside what the strategies know themselves: of few cells under Laplace noise, and of unions of
-    products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise."""
-    factor = UNIT_VARIANCE[norm]
-    found = [laplace_bound(gram(context, workload))] if norm == "l1" and workload.shape[1] <= DENSE_CELLS else []
-    certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
-    if not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload):
-        found.append(factor * _product_bound(context, workload))
-    return max((bound for bound in found if bound > 0), default=None)
-
-
-def _product_bound(context: Context, workload: Workload) -> float:
-    """``product_bound``, computed once."""
-    return _product_weights(context, workload)[0]
-
-
-def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
-    """``product_weights``, computed once. A bound that an earlier version kept has no weights."""
-    work = Planning(context)
-    name = f"bounds/{workload.fingerprint[:32]}-product"
-    found = work.kept(name)
-    if found is None and bound_steps(workload):
-        work.tell("bounding the optimum")
-        bound, weights = work.largest(product_weights, workload)
-        facts = {"attributes": {str(axis): each.size for axis, each in weights.items()}}
-        found = work.keep(name, np.concatenate([[bound], *weights.values()]), facts)
-    if found is None:
-        return 0.0, {}
-    sizes = {int(axis): size for axis, size in found[1].get("attributes", {}).items()}
-    parts = np.split(found[0][1:], np.cumsum(list(sizes.values()))[:-1]) if sizes else []
-    return float(found[0][0]), dict(zip(sizes, parts, strict=True))
-
-
-def bound_weights(context: Context, planned: Plan) -> DualWeights | None:
-    """Weights that prove the certificate's lower bound to readers; None where there is none, or none that are at hand prove it."""
-    option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
-    lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
-    workload = planned.job.workload.queries
-    if option is None or lower is None or is_long(workload) or workload is not planned.workload:
-        return None
-    return dual_weights(workload, option.compared, lower, lambda: _product_weights(context, workload))
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
@@ -438,12 +411,8 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
-def _moved(job: Job) -> Distance:
-    return distance_of(job.measured, job.guarantee.protection)
-
-
 def _grid(job: Job, strategy: Strategy) -> Grid:
-    return strategy.grid_for(job.workload.queries, _moved(job))
+    return strategy.grid_for(job.workload.queries, job.moved)
 
 
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:

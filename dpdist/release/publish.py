@@ -27,14 +27,16 @@ from dpdist.process.threads import in_order
 from dpdist.quantities.base import MEANS, VARIANCES
 from dpdist.quantities.registry import STATISTICS
 from dpdist.release.context import Context
+from dpdist.release.lower_bounds import proving_weights
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
-from dpdist.release.plan import Plan, bound_weights
+from dpdist.release.plan import Plan
 from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
 from dpdist.spec.output import AboutSpec
+from dpdist.strategies.dual_weights import DualWeights
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -175,9 +177,23 @@ def published_measurement(
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    weights = bound_weights(context, planned)
+    weights = _bound_weights(context, planned)
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights)
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
+
+
+def _bound_weights(context: Context, planned: Plan) -> DualWeights | None:
+    """What proves the certificate's lower bound for what is published."""
+    lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
+    option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
+    if (
+        lower is None
+        or option is None
+        or planned.workload is not planned.job.workload.queries
+        or planned.persons is not None
+    ):
+        return None  # what persons may contribute has weights of its own
+    return proving_weights(context, planned.workload, option.compared, lower)
 
 
 def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[str, pa.Table]:

@@ -11,9 +11,9 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.budgets import ReleaseBudgetSpec
+from dpdist.spec.cells import CountedCells
 from dpdist.spec.job import (
     AskedQueries,
-    CountedCells,
     DeclaredNames,
     GrowingSeries,
     Guarantee,

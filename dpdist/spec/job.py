@@ -18,11 +18,10 @@ from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.protection import Protection
-from dpdist.quantities.base import Beside, Quantity
-from dpdist.quantities.registry import quantity_of
-from dpdist.sizes import Sizes
-from dpdist.spec.attributes import AttributeSpec, SelectionSpec
+from dpdist.quantities.base import Beside
+from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
+from dpdist.spec.cells import CountedCells
 from dpdist.spec.dates import StreamSpec, through_of
 from dpdist.spec.origin import Origin
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
@@ -31,82 +30,11 @@ from dpdist.spec.queries import QuerySpec
 from dpdist.spec.queries.filters import summed_alone
 from dpdist.spec.queries.series import FiltersSpec
 from dpdist.spec.records import Person
-from dpdist.spec.sums import SumSpec
-from dpdist.stability import Neighbours
+from dpdist.stability import Distance, Neighbours
 from dpdist.strategies.needs import Limits
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
-
-
-@dataclass(frozen=True)
-class CountedCells:
-    """What one record adds to which cell: the declared attributes and columns of amounts, as far as the queries ask for them.
-
-    Attributes:
-        entries: the queries, which decide which bins are needed.
-        most_records: of one person, as the bound on a total divides them.
-        persons: whether persons are counted in each group, and not their records.
-        placeholders: whether values of one stand for names that are not selected yet.
-    """
-
-    attributes: Mapping[str, AttributeSpec]
-    sums: Mapping[str, SumSpec]
-    entries: tuple[QuerySpec, ...]
-    most_records: int
-    persons: bool
-    folder: Path
-    sizes: Sizes
-    placeholders: bool = False
-
-    @cached_property
-    def domain(self) -> Domain:
-        """The declared domain."""
-        names, asked = tuple(self.attributes), self.entries
-        alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
-        return Domain(
-            tuple(
-                given.attribute(
-                    name,
-                    self.sizes,
-                    folder=self.folder,
-                    everywhere=all(entry.kind.asks_for(name, names) for entry in asked),
-                    ordered=all(entry.kind.ordered_by(name) for entry in asked),
-                )
-                for name, given in self.attributes.items()
-            )
-            + tuple(
-                given.attribute(
-                    name,
-                    everywhere=all(entry.statistic.adds_up(name) for entry in asked),
-                    squares=any(entry.statistic.adds_up(name, squares=True) for entry in asked),
-                    alone=alone,
-                    records=self.most_records,
-                )
-                for name, given in self.sums.items()
-            ),
-            self.sizes,
-        )
-
-    @property
-    def quantity(self) -> Quantity:
-        """What is measured of every cell."""
-        return quantity_of(self.domain, centre=self.around, persons=self.persons)
-
-    @property
-    def bounded(self) -> str | None:
-        """The column of amounts whose total of a person is bounded, None where there is none."""
-        return next((name for name, given in self.sums.items() if given.most_per_person is not None), None)
-
-    @property
-    def totals(self) -> bool:
-        """Whether the total of a person's amounts is bounded."""
-        return self.bounded is not None
-
-    @property
-    def around(self) -> int | None:
-        """The public count whose distance is filtered instead of the counts themselves."""
-        return self.entries[0].kind.centre
 
 
 @dataclass(frozen=True)
@@ -374,6 +302,14 @@ class Job:
         """The release as it was written: before names were selected."""
         names = self.guarantee.names
         return names.declared if isinstance(names, SelectedNames) else self
+
+    @property
+    def moved(self) -> Distance:
+        """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
+
+        Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
+        """
+        return self.measured.quantity.stability(self.guarantee.protection.distance)
 
     @property
     def beside(self) -> Beside:

@@ -20,9 +20,10 @@ from dpdist.grids.base import Grid
 from dpdist.grids.triangular import triangular_grid
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Total
 from dpdist.stability import Neighbours
-from dpdist.strategies.base import OnStep, Strategy, ignore
+from dpdist.strategies.base import OnStep, Solve, Strategy, ignore
 from dpdist.strategies.filters import answers_growing
 from dpdist.strategies.optimum import coa
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.kinds import line_of
@@ -38,6 +39,7 @@ class TriangularStrategy(Strategy):
 
     factor: Matrix = field(kw_only=True, repr=False)
     first_steps: int | None = field(default=None, kw_only=True)
+    persons: PersonsBound | None = field(default=None, kw_only=True)
 
     def worst(self, workload: Workload) -> float:
         (each,) = line_of(workload)[2]
@@ -83,7 +85,12 @@ def triangular(
     """
     optimum = coa(of_one_series(workload), tolerance=tolerance, on_step=on_step, start=start)
     matrix = optimum.matrix()
-    precision = matrix.T @ matrix
+    assert optimum.solve is not None
+    return replace(factored(workload, matrix.T @ matrix, optimum.solve), lower_bound=optimum.lower_bound)
+
+
+def factored(workload: Workload, precision: Matrix, solve: Solve) -> DenseStrategy:
+    """The lower triangular factor of a precision, in unit sensitivity, with its cost. Raises: NotPositiveDefinite."""
     try:
         reversed_factor = scipy.linalg.cholesky(precision[::-1, ::-1], lower=False, check_finite=False)
     except scipy.linalg.LinAlgError as error:
@@ -92,7 +99,7 @@ def triangular(
         ) from error
     factor = np.tril(reversed_factor[::-1, ::-1])
     factor /= np.sqrt(np.einsum("ij,ij->j", factor, factor).max())
-    return replace(optimum, name="triangular", operator=Dense(factor), workload_cost=_cost(workload, factor))
+    return DenseStrategy("triangular", Dense(factor), _cost(workload, factor), None, solve)
 
 
 def _cost(workload: Workload, factor: Matrix) -> float:
@@ -140,4 +147,6 @@ def over_series(workload: Workload, found: DenseStrategy, first_steps: int | Non
     operator = parts[0] if len(parts) == 1 else Kronecker(parts)
     cost = None if found.workload_cost is None else series * found.workload_cost
     lower = None if found.lower_bound is None else series * found.lower_bound
-    return TriangularStrategy("triangular", operator, cost, lower, found.solve, factor=line.array, first_steps=first_steps)
+    proof = None if found.persons is None else replace(found.persons, lower_bound=series * found.persons.lower_bound)
+    given: dict[str, Any] = {"factor": line.array, "first_steps": first_steps, "persons": proof}
+    return TriangularStrategy("triangular", operator, cost, lower, found.solve, **given)

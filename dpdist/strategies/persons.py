@@ -80,7 +80,7 @@ def least_error(
         tolerance: relative gap at which it stops.
     """
     cells = gram.shape[0]
-    known = {(cell,): FLOOR / cells for cell in range(cells)}
+    known: dict[tuple[int, ...], float] = {(cell,): FLOOR / cells for cell in range(cells)}
     for columns, weight in starts.items():
         known[columns] = known.get(columns, 0.0) + weight
     best: Optimum | None = None

@@ -24,6 +24,8 @@ class PersonsBound:
         columns: the contributions, each by its cells.
         weights: of the columns, which sum to one.
         sizes: instead, the weight of every number of cells, spread evenly over all sets of that number: where all cells are alike.
+        spread: every column stands for so many, each with the same weight: one that holds i, j, ... for those that hold spread i + o,
+            spread j + o, ... for o = 0, 1, ..., as far as there are cells.
         how: how they were found, in words.
     """
 
@@ -32,6 +34,7 @@ class PersonsBound:
     columns: tuple[Cells, ...] = field(default=(), repr=False)
     weights: tuple[float, ...] = field(default=(), repr=False)
     sizes: Mapping[int, float] = field(default_factory=dict, repr=False)
+    spread: int = 1
 
     def mean_square(self, cells: int) -> Matrix:
         """M, (cells, cells)."""
@@ -39,26 +42,26 @@ class PersonsBound:
             alone = sum(weight * s / cells for s, weight in self.sizes.items())
             pair = sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in self.sizes.items())
             return np.full((cells, cells), pair) + (alone - pair) * np.eye(cells)
-        listed = listed_columns(self.columns, cells)
-        return np.asarray((listed.T @ listed.multiply(np.array(self.weights)[:, None])).todense())
+        listed = listed_columns(self.columns, -(-cells // self.spread))
+        mean = np.asarray((listed.T @ listed.multiply(np.array(self.weights)[:, None])).todense())
+        return mean if self.spread == 1 else np.kron(mean, np.eye(self.spread) / self.spread)[:cells, :cells]
 
     def facts(self) -> dict[str, Any]:
         """As it is kept."""
-        sizes = {str(size): weight for size, weight in self.sizes.items()}
-        columns = [list(each) for each in self.columns]
         return {
             "lower_bound": self.lower_bound,
             "how": self.how,
-            "columns": columns,
+            "columns": [list(each) for each in self.columns],
             "weights": list(self.weights),
-            "sizes": sizes,
+            "sizes": {str(size): weight for size, weight in self.sizes.items()},
+            "spread": self.spread,
         }
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PersonsBound:
         """From what was kept."""
         columns, sizes = tuple(tuple(each) for each in facts["columns"]), {int(s): w for s, w in facts["sizes"].items()}
-        return cls(facts["lower_bound"], facts["how"], columns, tuple(facts["weights"]), sizes)
+        return cls(facts["lower_bound"], facts["how"], columns, tuple(facts["weights"]), sizes, facts["spread"])
 
 
 def listed_columns(columns: Sequence[Cells], cells: int) -> scipy.sparse.csr_matrix:

@@ -57,7 +57,7 @@ def simulated(centre: Measurement, releases: int) -> Iterator[Published]:
     values = centre.space.values
     drawn = centre.noise.draw(b"5" * 32, count=releases * values.size).reshape(releases, values.size)
     for noise in drawn:
-        space: Any = replace(centre.space, values=values + noise)  # type: ignore[type-var]
+        space: Any = replace(centre.space, values=values + noise)
         yield Published(UNPUBLISHED, replace(centre, space=space))
 
 

@@ -36,7 +36,7 @@ MODULES = (deciding, charging, verifying)
 
 @dataclass(frozen=True)
 class Rule:
-    """A refusal: the n-th ``raise`` of a function."""
+    """A refusal: the n-th ``raise`` of a function, or comparison of a table."""
 
     module: ModuleType
     function: str
@@ -71,13 +71,20 @@ class _Without(ast.NodeTransformer):
         return ast.copy_location(ast.Pass(), node) if node.lineno in self.lines else node
 
 
+COMPARISON = "_compare"
+"""Refuses for those that call it, each of another table."""
+
+
+def _refuses(node: ast.AST) -> bool:
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(node, ast.Raise) or (isinstance(called, ast.Name) and called.id == COMPARISON)
+
+
 def rules_of(module: ModuleType) -> Iterator[Rule]:
     """Every refusal of a module's functions."""
     for function in ast.parse(Path(str(module.__file__)).read_text()).body:
-        if isinstance(function, ast.FunctionDef):
-            found = sorted(
-                (node for node in ast.walk(function) if isinstance(node, ast.Raise)), key=lambda node: node.lineno
-            )
+        if isinstance(function, ast.FunctionDef) and function.name != COMPARISON:
+            found = sorted(filter(_refuses, ast.walk(function)), key=lambda node: getattr(node, "lineno", 0))
             for number, node in enumerate(found, start=1):
                 yield Rule(module, function.name, number, range(node.lineno, (node.end_lineno or node.lineno) + 1))
 

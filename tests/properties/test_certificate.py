@@ -159,6 +159,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a stream, promised records": (
         {
             "domain": AGE,
+            "mechanism": "square-root",
             "neighbours": "replace-one",
             "records": {"path": "records.parquet", "person": {"most_records": 3}},
             "workload": [{"filters": {"of": "age", "apply": [{"running_sum": True}]}}],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pyarrow as pa
 import pytest
 from pydantic import Field
 
@@ -42,6 +43,10 @@ class ToLines(TargetKind):
         mine = [json.dumps(row, default=str) for row in rows.reader().read_all().to_pylist()]
         file.write_text("".join(f"{line}\n" for line in [*others, *mine]))
         return sorted(written) != sorted([*others, *mine])
+
+    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+        rows = [json.loads(line) for line in Path(self.lines).read_text().splitlines()]
+        yield pa.RecordBatch.from_pylist([row for row in rows if row["release"] == release])
 
 
 @pytest.fixture

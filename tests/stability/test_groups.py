@@ -21,7 +21,6 @@ from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_groups
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
-from dpdist.release.setting import distance_of
 from dpdist.spec import load
 from tests import small
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
@@ -69,11 +68,7 @@ def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, 
     assert gaussian.grid.sensitivity_squared == sides * groups * (most * unit) ** 2
     assert laplace.grid.sensitivity_squared == (sides * groups * most * unit) ** 2
     assert squared * unit**2 <= gaussian.grid.sensitivity_squared
-    assert (
-        length == distance_of(gaussian.job.measured, gaussian.job.guarantee.protection).length
-        if sides == 1
-        else length <= distance_of(gaussian.job.measured, gaussian.job.guarantee.protection).length
-    )
+    assert length == gaussian.job.moved.length if sides == 1 else length <= gaussian.job.moved.length
     assert squared >= groups * most**2
 
 

@@ -19,7 +19,6 @@ from dpdist.privacy.protection import Persons, Protection, Records
 from dpdist.quantities.sums import Shares
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
-from dpdist.release.setting import distance_of
 from dpdist.spec import load
 from tests import small
 from tests.stability.files import FORMS, PROTECTIONS, Data
@@ -82,11 +81,7 @@ def test_neighbouring_files_move_shares_as_declared(
         moved, reach = farthest(Pipeline(tmp_path / asked), planned, form, protection)
         shares = planned.job.measured.domain.shares_per_record
         assert shares == (2 if asked == "variances" else 4)
-        assert (
-            moved
-            == distance_of(planned.job.measured, planned.job.guarantee.protection).length
-            == shares * protection.distance.length
-        )
+        assert moved == planned.job.moved.length == shares * protection.distance.length
         assert 0.2 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import dpdist
+from dpdist import verify
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 
@@ -24,4 +24,4 @@ class Verifier(Output):
     def write(self, release: Unfinished) -> Sequence[Written]:
         if not release.content.verifier:
             return []
-        return [release.place.put(VERIFIER, (Path(dpdist.__file__).parent / VERIFIER).read_bytes())]
+        return [release.place.put(VERIFIER, Path(verify.__file__).read_bytes())]

@@ -1,10 +1,13 @@
-"""The scaling experiments as a flow: how time grows with workers, rows, columns and cells. Writes a table and plots.
+"""How time grows with workers, rows, columns and cells, on this machine or your own cluster. Writes a table and plots.
+
+    python -m benchmarks.scaling FOLDER [--engine tls://host:port]
 
 ``python -m benchmarks.simulator`` predicts the same for clusters that nobody has here.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import time
@@ -13,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prefect import flow
 
 from dpdist.grids.base import Noisy
 from dpdist.machine import engine
@@ -26,7 +28,6 @@ from dpdist.privacy.noise import Noise
 from dpdist.release import gram
 from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector
-from flows.release import as_task
 
 
 def signs(columns: int, start: int, stop: int) -> Any:
@@ -35,7 +36,6 @@ def signs(columns: int, start: int, stop: int) -> Any:
     return ((places >> np.uint64(40)) % np.uint64(3)).astype(np.int8).reshape(-1, columns) - 1
 
 
-@flow(name="scaling", persist_result=False)
 def scaling(
     folder: str,
     workers: tuple[int, ...] = (1, 2),
@@ -67,7 +67,7 @@ def scaling(
             _gram_seconds(store, started, 1024, 64)  # workers start and import before anything is timed
 
             def timed(experiment: str, size: int, m: int, n: int, started: Any = started, shown: int = shown) -> None:
-                seconds = as_task(f"{experiment}-{size}", lambda: _gram_seconds(store, started, m, n))
+                seconds = _gram_seconds(store, started, m, n)
                 results.append({"experiment": experiment, "size": size, "workers": shown, "seconds": seconds})
 
             timed("strong", shown, m, n)
@@ -78,7 +78,7 @@ def scaling(
                 for size in columns:
                     timed("columns", size, m, size)
     for size in cells:
-        seconds = as_task(f"cells-{size}", partial(_noise_seconds, store, size))
+        seconds = _noise_seconds(store, size)
         results.append({"experiment": "cells", "size": size, "workers": 1, "seconds": seconds})
     shutil.rmtree(target / "scratch")
     (target / "scaling.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -138,3 +138,16 @@ def _noise_seconds(store: Store, size: int) -> float:
     seconds = time.perf_counter() - begun
     store.delete(work)
     return seconds
+
+
+def main() -> None:
+    """Print where the table is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--engine", help="the address of a Dask scheduler; default: processes on this machine")
+    options = parser.parse_args()
+    print(scaling(options.folder, engine_address=options.engine))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What no strategy can beat, found while a release is planned, and the weights that prove it to readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpdist.grids.base import Norm
+from dpdist.mechanisms.base import DENSE_CELLS
+from dpdist.operators import Matrix
+from dpdist.release.context import Context
+from dpdist.release.planning import Planning, gram
+from dpdist.strategies import Strategy, laplace_bound
+from dpdist.strategies.base import UNIT_VARIANCE
+from dpdist.strategies.dual_weights import DualWeights, dual_weights
+from dpdist.strategies.product_bound import bound_steps, product_weights
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_long, is_separable
+
+NEAR = 0.01
+"""Where an optimum is certified this closely no other bound is computed."""
+
+
+def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> float | None:
+    """What no strategy can beat, beside what the strategies know themselves: of few cells under Laplace noise, and of unions of
+    products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise."""
+    factor = UNIT_VARIANCE[norm]
+    found = [laplace_bound(gram(context, workload))] if norm == "l1" and workload.shape[1] <= DENSE_CELLS else []
+    certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
+    if not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload):
+        found.append(factor * _product_bound(context, workload))
+    return max((bound for bound in found if bound > 0), default=None)
+
+
+def _product_bound(context: Context, workload: Workload) -> float:
+    """``product_bound``, computed once."""
+    return _product_weights(context, workload)[0]
+
+
+def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
+    """``product_weights``, computed once. A bound that an earlier version kept has no weights."""
+    work = Planning(context)
+    name = f"bounds/{workload.fingerprint[:32]}-product"
+    found = work.kept(name)
+    if found is None and bound_steps(workload):
+        work.tell("bounding the optimum")
+        bound, weights = work.largest(product_weights, workload)
+        facts = {"attributes": {str(axis): each.size for axis, each in weights.items()}}
+        found = work.keep(name, np.concatenate([[bound], *weights.values()]), facts)
+    if found is None:
+        return 0.0, {}
+    sizes = {int(axis): size for axis, size in found[1].get("attributes", {}).items()}
+    parts = np.split(found[0][1:], np.cumsum(list(sizes.values()))[:-1]) if sizes else []
+    return float(found[0][0]), dict(zip(sizes, parts, strict=True))
+
+
+def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:
+    """Weights of the cells that prove a lower bound to readers; None where none that are at hand do."""
+    if is_long(workload):
+        return None
+    return dual_weights(workload, compared, lower, lambda: _product_weights(context, workload))

@@ -1,0 +1,86 @@
+"""What one record adds to which cell, as a job says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dpdist.domain import Domain
+from dpdist.quantities.base import Quantity
+from dpdist.quantities.registry import quantity_of
+from dpdist.sizes import Sizes
+from dpdist.spec.attributes import AttributeSpec
+from dpdist.spec.queries import QuerySpec
+from dpdist.spec.sums import SumSpec
+
+
+@dataclass(frozen=True)
+class CountedCells:
+    """What one record adds to which cell: the declared attributes and columns of amounts, as far as the queries ask for them.
+
+    Attributes:
+        entries: the queries, which decide which bins are needed.
+        most_records: of one person, as the bound on a total divides them.
+        persons: whether persons are counted in each group, and not their records.
+        placeholders: whether values of one stand for names that are not selected yet.
+    """
+
+    attributes: Mapping[str, AttributeSpec]
+    sums: Mapping[str, SumSpec]
+    entries: tuple[QuerySpec, ...]
+    most_records: int
+    persons: bool
+    folder: Path
+    sizes: Sizes
+    placeholders: bool = False
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The declared domain."""
+        names, asked = tuple(self.attributes), self.entries
+        alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
+        return Domain(
+            tuple(
+                given.attribute(
+                    name,
+                    self.sizes,
+                    folder=self.folder,
+                    everywhere=all(entry.kind.asks_for(name, names) for entry in asked),
+                    ordered=all(entry.kind.ordered_by(name) for entry in asked),
+                )
+                for name, given in self.attributes.items()
+            )
+            + tuple(
+                given.attribute(
+                    name,
+                    everywhere=all(entry.statistic.adds_up(name) for entry in asked),
+                    squares=any(entry.statistic.adds_up(name, squares=True) for entry in asked),
+                    alone=alone,
+                    records=self.most_records,
+                )
+                for name, given in self.sums.items()
+            ),
+            self.sizes,
+        )
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is measured of every cell."""
+        return quantity_of(self.domain, centre=self.around, persons=self.persons)
+
+    @property
+    def bounded(self) -> str | None:
+        """The column of amounts whose total of a person is bounded, None where there is none."""
+        return next((name for name, given in self.sums.items() if given.most_per_person is not None), None)
+
+    @property
+    def totals(self) -> bool:
+        """Whether the total of a person's amounts is bounded."""
+        return self.bounded is not None
+
+    @property
+    def around(self) -> int | None:
+        """The public count whose distance is filtered instead of the counts themselves."""
+        return self.entries[0].kind.centre
