@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -47,6 +48,21 @@ LONGEST = (
 """Files that take longest begin first, so that no process is left alone with one of them at the end."""
 
 
+MAY_BE_SKIPPED = (
+    "only root ",
+    "needs (the right to mount|mkfs|azurite-blob|a file that belongs to root|a C compiler|a memory control group)",
+    "needs Linux's /proc",
+    "needs (a folder with |podman|the image )",  # clusters and containers: make containers
+    "mounting a small tmpfs needs root",
+    "damages files on disk",  # of the same test over a bucket
+    "a row of counts tells no persons",
+    "no (other Python|Python 3)",
+    "the shared data is not here",
+    r"\w+ cannot be installed here",
+    "uv is not installed",
+    "could not import '(torch|dp_accounting)'",  # optional oracles
+)
+"""Reasons for which tests are skipped even where browser, PostgreSQL and Prometheus are required (.ci/run); any other fails there."""
 ROOT_KEY = "5c" * 32 + "\n"
 
 
@@ -84,6 +100,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One process for every core that the tests may use, and two for while others wait for a server."""
     return cores() + 2
+
+
+def unknown_skip(report: pytest.TestReport | pytest.CollectReport) -> str | None:
+    """Why a test is skipped, where the machine has all that tests need and nobody said that it may be."""
+    if os.environ.get("DPDIST_TEST_BROWSER") != "required" or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return None
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
+    return None if re.match("|".join(MAY_BE_SKIPPED), reason) else reason
+
+
+def failed_if_unknown(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """A test that nobody meant to leave out fails."""
+    if reason := unknown_skip(report):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and the reason is none of MAY_BE_SKIPPED of tests/conftest.py: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tests are skipped in CI for known reasons only."""
+    report = yield
+    failed_if_unknown(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """And so are whole files."""
+    report = yield
+    failed_if_unknown(report)
+    return report
 
 
 @pytest.fixture(autouse=True)

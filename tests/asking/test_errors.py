@@ -106,10 +106,10 @@ def ranked() -> list[list[tuple[Answer, ...]]]:
     space = cells(COUNTS.size)
     centre = Measurement(replace(space, values=1000 * COUNTS), domain, Noise(GAUSSIAN, 8000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "DRAWS", 4000)
+        patch.setattr(intervals, "DRAWS", 2000)
         return [
-            [release.ask(f"top {k} of group") for k in (1, 2, 3)]
-            + [release.ask(f"group with at least {n}") for n in (500, 510, 521)]
+            [release.ask(f"top {k} of group") for k in (1, 2)]
+            + [release.ask(f"group with at least {n}") for n in (500, 510)]
             for release in simulated(centre, RELEASES)
         ]
 
@@ -119,7 +119,7 @@ def test_who_is_surely_in_the_top_is_in_the_top(ranked: list[list[tuple[Answer, 
     wrong = []
     for release in ranked:
         faults = 0
-        for count, answers in enumerate(release[:3], start=1):
+        for count, answers in enumerate(release[:2], start=1):
             for each in answers:
                 place = 1 + "abcdef".index(each.group["group"])
                 assert each.ranks is not None
@@ -135,7 +135,7 @@ def test_what_is_surely_so_many_is_so_many(ranked: list[list[tuple[Answer, ...]]
 
     Of a group that lies at the number itself the first happens in 2.5 %: 1 to 4.5 % of 400 releases, by chance for one seed in 60.
     """
-    for place, least in enumerate((500, 510, 521), start=3):
+    for place, least in enumerate((500, 510), start=2):
         surely = np.zeros(COUNTS.size)
         listed = np.zeros(COUNTS.size)
         for release in ranked:
