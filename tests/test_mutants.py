@@ -19,6 +19,7 @@ BESIDE = {
     "dpdist/privacy/__init__.py": "names, and nothing that acts",
     "dpdist/page/measurement.py": "writes and reads committed noisy integers with the scale of their noise, and draws none",
     "dpdist/page/site.py": "shows what a ledger holds",
+    "dpdist/page/certificate.py": "types of what a certificate says",
     "dpdist/__init__.py": "names, and nothing that acts",
 }
 """Modules that touch privacy and are left out, and why."""

@@ -196,7 +196,7 @@ def summed(cluster: Cluster) -> Stage:
 
 
 def published(cluster: Cluster, answers: int) -> Stage:
-    """Parts of tables that workers write to where the release is published; the flow lists them, and writes the certificate last.
+    """Parts of tables that workers write to where the release is published; the flow lists them, and writes the certificate and its signature last.
 
     Before that each half of the workers reads all parts back, half after half, and writes some of them again, and so does the flow.
     """
@@ -216,8 +216,8 @@ def published(cluster: Cluster, answers: int) -> Stage:
         for some in halves:
             seconds += math.ceil(parts / some) * cluster.spent(files + 1, size) + math.ceil(again / some) * core
         seconds += by_flow * cluster.spent(files, size) + min(WRITTEN_AGAIN, again) * core
-    requests = there + 1 + math.ceil(there / LISTED_AT_ONCE) + read + 2 * tasks + 4 * rounds
-    return Stage("publish", tasks, requests, there + 1 + tasks + 2 * rounds, moved, seconds)
+    requests = there + 2 + math.ceil(there / LISTED_AT_ONCE) + read + 2 * tasks + 4 * rounds
+    return Stage("publish", tasks, requests, there + 2 + tasks + 2 * rounds, moved, seconds)
 
 
 def width_of(cells: int, memory_bytes: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from dpdist.operators import Matrix
@@ -103,6 +102,8 @@ def _by_rows(gram: Matrix, most: int) -> int:
 def _listed(gram: Matrix, most: int) -> int:
     """The largest of all sets of cells."""
     shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
+    from dpdist.grids.searches import longest_set
+
     value, _ = longest_set(-(-gram >> shift), most)
     return int(value) << shift
 
@@ -114,30 +115,6 @@ def number_of_sets(cells: int, most: int) -> int:
     10
     """
     return sum(math.comb(cells, size) for size in range(1, most + 1))
-
-
-@numba.njit(cache=True)
-def longest_set(gram: Matrix, most: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
-    """The largest sum of a symmetric matrix over the pairs of a set of up to ``most`` cells, and the set: all sets, one after the other."""
-    cells = gram.shape[0]
-    chosen, values = np.zeros(most, dtype=np.int64), np.zeros(most + 1, dtype=gram.dtype)
-    best, found, depth, cell = gram[0, 0], np.zeros(1, dtype=np.int64), 0, 0
-    while True:
-        if cell < cells and depth < most:
-            value = values[depth] + gram[cell, cell]
-            for other in range(depth):
-                value += 2 * gram[cell, chosen[other]]
-            chosen[depth] = cell
-            depth += 1
-            values[depth] = value
-            if value > best:
-                best, found = value, chosen[:depth].copy()
-            cell += 1
-        elif depth > 0:
-            depth -= 1
-            cell = chosen[depth] + 1
-        else:
-            return best, found
 
 
 def _concave(gram: Matrix, most: int) -> int:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from enum import Enum
 
-import numba
 import numpy as np
 
 from dpdist.errors import InvalidInput
@@ -171,32 +170,10 @@ def number_of_chains(steps: int, most: int, separation: int) -> int:
     return sum(math.comb(max(0, steps - (size - 1) * (separation - 1)), size) for size in range(1, most + 1))
 
 
-@numba.njit(cache=True)
-def longest_chain(gram: Matrix, most: int, separation: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
-    """The largest sum of a symmetric matrix over the pairs of up to ``most`` steps that are apart, and these: all of them are tried."""
-    steps = gram.shape[0]
-    chosen, values = np.zeros(most, dtype=np.int64), np.zeros(most + 1, dtype=gram.dtype)
-    best, found, depth, step = gram[0, 0], np.zeros(1, dtype=np.int64), 0, 0
-    while True:
-        if step < steps and depth < most:
-            value = values[depth] + gram[step, step]
-            for other in range(depth):
-                value += 2 * gram[step, chosen[other]]
-            chosen[depth] = step
-            depth += 1
-            values[depth] = value
-            if value > best:
-                best, found = value, chosen[:depth].copy()
-            step += separation
-        elif depth > 0:
-            depth -= 1
-            step = chosen[depth] + 1
-        else:
-            return best, found
-
-
 def squared_of_chains(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
     """The largest squared length for a matrix of whole numbers of at most 2^30: exact but for rounding upwards, by all choices of steps."""
+    from dpdist.grids.searches import longest_chain
+
     gram = exact_gram(factor)
     counted = crossing.of(gram)
     np.fill_diagonal(counted, np.diag(gram))

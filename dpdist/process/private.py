@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from dpdist.errors import StoreError
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_CHANGING, _BEFORE = threading.Lock(), list[int]()
 
 
 def private_folder(path: Path) -> None:
@@ -32,18 +34,23 @@ def private_file(path: Path) -> None:
 @contextmanager
 def private_files() -> Iterator[None]:
     """What the block writes is of mode 0600 and 0700 (also in processes that it starts): the second lock, behind the folders'."""
-    before = os.umask(OTHERS)
+    with _CHANGING:  # the mask is the process's: of blocks in several threads the first sets it, and the last sets it back
+        _BEFORE.append(_BEFORE[0] if _BEFORE else os.umask(OTHERS))
     try:
         yield
     finally:
-        os.umask(before)
+        with _CHANGING:
+            before = _BEFORE.pop()
+            if not _BEFORE:
+                os.umask(before)
 
 
 def published_mode() -> int:
     """The mode of a published folder, by the user's umask."""
-    umask = os.umask(OTHERS)
-    os.umask(umask)
-    return 0o777 & ~umask
+    with _CHANGING:
+        umask = os.umask(OTHERS)
+        os.umask(umask)
+        return 0o777 & ~(_BEFORE[0] if _BEFORE else umask)
 
 
 def _closed(path: Path, mode: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy
 
-from dpdist.grids.groups import LISTED_SETS, longest_set, number_of_sets
+from dpdist.grids.groups import LISTED_SETS, number_of_sets
 from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, gram_of
@@ -162,6 +162,8 @@ def _climbs(precision: Matrix, most: int) -> Iterator[Cells]:
             yield person
     sets = number_of_sets(cells, most)
     if sets <= (LISTED_SETS if long <= 1.0 + NEARLY else ALWAYS_LISTED):
+        from dpdist.grids.searches import longest_set
+
         yield tuple(int(cell) for cell in longest_set(precision, most)[1])
 
 

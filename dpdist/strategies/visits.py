@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.arrays.past import padded_coefficients
-from dpdist.grids.participations import CHAINS, fitting, longest_chain, number_of_chains
+from dpdist.grids.participations import CHAINS, fitting, number_of_chains
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step
@@ -133,6 +133,8 @@ class _Walks:
                 if np.isfinite(value[end]):
                     yield self._settled(precision, _back(came[:count], int(end)))
         if number_of_chains(steps, self.most, self.separation) <= TRIED:
+            from dpdist.grids.searches import longest_chain
+
             yield tuple(int(step) for step in longest_chain(precision, self.most, self.separation)[1])
 
     def _settled(self, precision: Matrix, chain: list[int]) -> Cells:

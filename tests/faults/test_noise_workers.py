@@ -395,7 +395,7 @@ def test_a_claim_gives_the_key_of_the_release(home: Path, claim: Claim) -> None:
         ({"attempt": 2}, "reserved again"),
         ({"binding": "0" * 64}, "reserved again"),
         ({"release": "small-2"}, "is not charged"),
-        ({"histogram_digest": "0" * 64}, "for other counts than this worker was told"),
+        ({"histogram_digest": "0" * 64}, "for other counts than this worker was given"),
     ],
 )
 def test_a_claim_of_anything_else_gives_no_key(claim: Claim, changes: dict[str, Any], why: str) -> None:

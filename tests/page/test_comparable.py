@@ -160,7 +160,7 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
             **changes,
         )
         small.run(path, home)
-    found = site.releases_in(Path("releases"), "small")
+    found, _ = site.releases_in(Path("releases"), "small")
     with opened(home) as ledger:
         folder = site.write("small", found, ledger.budgets(charges=True), Path("site"))
     page = (folder / "index.html").read_text()

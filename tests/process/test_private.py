@@ -19,7 +19,7 @@ from dpdist.page.content import Content
 from dpdist.page.places import DraftFolder, TaskMap, Written
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger
-from dpdist.process.private import private_file, private_folder
+from dpdist.process.private import private_file, private_files, private_folder, published_mode
 from dpdist.records import persons
 from tests import forked, small
 
@@ -154,3 +154,18 @@ def test_records_that_an_earlier_version_dealt_out_go_with_the_next_run(home: Pa
 def test_a_store_is_private(tmp_path: Path) -> None:
     Store(tmp_path / "store")
     assert mode(tmp_path / "store") == 0o700
+
+
+def test_blocks_in_several_threads_leave_the_mask_as_it_was() -> None:
+    """Two that overlap: the second one found the mask of the first, and set it back for good."""
+    before = os.umask(0o022)
+    try:
+        first, second = private_files(), private_files()
+        first.__enter__()
+        second.__enter__()
+        assert published_mode() == 0o755
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
