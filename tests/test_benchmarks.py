@@ -25,6 +25,7 @@ def table_of(folder: Path, benchmark: str, *options: str) -> str:
     return (folder / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_optimisers(tmp_path: Path) -> None:
     table = table_of(tmp_path, "optimisers", "--sizes", "64", "--cap", "3")
     for name in ("prefix", "all ranges", "random ranges", "WRelated", "WDiscrete", "2-way marginals"):
@@ -70,6 +71,7 @@ def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
         assert "needs a GPU" in done.stderr
 
 
+@pytest.mark.slow
 def test_scaling_is_measured_and_drawn(tmp_path: Path) -> None:
     """A table with a row for each size, and a plot for each experiment."""
     scaling = runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))["scaling"]
@@ -197,6 +199,7 @@ def test_symmetry(tmp_path: Path) -> None:
     assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
 
 
+@pytest.mark.slow
 def test_pure(tmp_path: Path) -> None:
     """SF1 over 500,480 cells: 62 times less squared error than noise on the answers, which was the best before."""
     table = table_of(tmp_path, "pure", "--rows", "SF1, persons")
@@ -343,6 +346,7 @@ def test_every_figure_of_the_papers(tmp_path: Path) -> None:
     check_papers(tmp_path, "small")
 
 
+@pytest.mark.slow
 def test_papers_stop_what_takes_too_long_and_draw_the_same_bytes(tmp_path: Path) -> None:
     """A measurement over the limit is noted, larger ones of its line are left out, and a longer limit tries again.
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +67,7 @@ def test_files_are_imported_once_and_run_in_processes_of_their_own(tmp_path: Pat
     assert len({*ran} - {*imported}) == 2
 
 
+@pytest.mark.slow
 def test_threads_of_modules_are_refused(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"

@@ -28,7 +28,7 @@ from tests.asking.test_coverage import cells
 from tests.release.test_sums import chosen, planned_in
 from tests.release.test_variances import exact
 
-SPREADS, RELEASES = 120, 400
+SPREADS, RELEASES = 100, 300
 """Simulated for standard errors, and for words."""
 BRANCHES = tuple("abc")
 ASKED = (

@@ -105,7 +105,7 @@ SHRINKING = (
 )
 
 
-@pytest.mark.parametrize("name", SHRINKING)
+@pytest.mark.parametrize("name", [*SHRINKING[:3], *(pytest.param(each, marks=pytest.mark.slow) for each in SHRINKING[3:])])
 def test_beyond_every_limit_the_promises_are_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth without noise, and noise for every pair of neighbours."""
     for place, value in SHRUNK.items():

@@ -286,6 +286,7 @@ def test_a_bucket_gets_its_certificate_after_its_signature(home: Path, s3: str) 
         small.run(path, home)
 
 
+@pytest.mark.slow
 def test_a_key_that_went_away_publishes_nothing(home: Path) -> None:
     """The release is charged and measured; with the key back it is published."""
     path = small.write(home.parent / "data", **TINY)

@@ -53,7 +53,7 @@ FIGURES = {(4, 256): (6.44, 7.55), (16, 64): (17.5, 23.9), (64, 16): (57.8, 89.4
 """Of jax-privacy or the square root that is cut to a band; and of the square root, which 'auto' took before."""
 
 
-@pytest.mark.parametrize("case", [(4, 256), *(pytest.param(c, marks=pytest.mark.slow) for c in ((16, 64), (64, 16)))])
+@pytest.mark.parametrize("case", [pytest.param(each, marks=pytest.mark.slow) for each in FIGURES])
 def test_persons_in_1024_steps(case: tuple[int, int]) -> None:
     moved, workload = person(*case), sums(1024)
     best, former = FIGURES[case]
