@@ -196,7 +196,7 @@ def summed(cluster: Cluster) -> Stage:
 
 
 def published(cluster: Cluster, answers: int) -> Stage:
-    """Parts of tables that workers write to where the release is published; the flow lists them, and writes the certificate and its signature last.
+    """Parts of tables that workers write to where the release is published; the flow lists them, and writes certificate and signature last.
 
     Before that each half of the workers reads all parts back, half after half, and writes some of them again, and so does the flow.
     """
