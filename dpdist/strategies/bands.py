@@ -40,7 +40,7 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 
 
 @dataclass(frozen=True)
-class Persons:
+class Visitors:
     """In which steps of a series of ``steps`` one person has records.
 
     Attributes:
@@ -55,7 +55,7 @@ class Persons:
     meeting: bool
 
     @classmethod
-    def of(cls, workload: Workload, moved: Distance) -> Persons:
+    def of(cls, workload: Workload, moved: Distance) -> Visitors:
         """Of one filter of the past, for counts that one change moves by a distance."""
         axis, axes, (each,) = line_of(workload)
         series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
@@ -71,14 +71,14 @@ class Persons:
         return (once, min(2 * once, self.steps)) if self.meeting else (once,)
 
 
-def heaviest(listed: Matrix, persons: Persons) -> tuple[float, list[int]]:
+def heaviest(listed: Matrix, persons: Visitors) -> tuple[float, list[int]]:
     """The largest squared length that a person adds, and the steps of one who does."""
     columns = columns_to_the_end(np.cumsum(listed**2), persons.steps)
     return heaviest_chain(columns, lambda lag: 2.0 * products_at(listed, lag), persons.most, persons.separation, listed.size)
 
 
 @dataclass(frozen=True)
-class Reading:
+class Filtered:
     """What reads a filter from a measurement by coefficients: asked(x) / c(x) as a power series."""
 
     asked: Matrix
@@ -95,14 +95,14 @@ class Reading:
         return math.log(error), -2.0 * slope / error
 
 
-def fitted(asked: Matrix, persons: Persons, width: int, start: Matrix) -> Matrix:
+def fitted(asked: Matrix, persons: Visitors, width: int, start: Matrix) -> Matrix:
     """Coefficients of least total error for a person, (width,).
 
     Args:
         asked: the filter's own coefficients, (steps,).
         start: coefficients to begin with.
     """
-    reading = Reading(asked)
+    reading = Filtered(asked)
     given = np.pad(start[:width], (0, max(0, width - start.size)))
     if width <= persons.separation or persons.most == 1:
         counts = _steps_that_reach(persons, width)
@@ -116,7 +116,7 @@ def fitted(asked: Matrix, persons: Persons, width: int, start: Matrix) -> Matrix
     return _by_planes(reading, persons, given)
 
 
-def _by_planes(reading: Reading, persons: Persons, given: Matrix) -> Matrix:
+def _by_planes(reading: Filtered, persons: Visitors, given: Matrix) -> Matrix:
     """Coefficients by cutting planes: the heaviest chains of steps are added until they are no news."""
     chains: list[list[int]] = []
     sharpness, best, least = SHARPNESS, given, math.inf
@@ -133,7 +133,7 @@ def _by_planes(reading: Reading, persons: Persons, given: Matrix) -> Matrix:
     return best
 
 
-def _together(reading: Reading, chains: Sequence[Sequence[int]], sharpness: float, steps: int) -> Objective:
+def _together(reading: Filtered, chains: Sequence[Sequence[int]], sharpness: float, steps: int) -> Objective:
     """The total error for a person in any of some chains of steps."""
 
     def objective(listed: Matrix) -> tuple[float, Matrix]:
@@ -160,7 +160,7 @@ def _least(objective: Objective, start: Matrix, steps: int) -> Matrix:
     return np.asarray(found.x)
 
 
-def _steps_that_reach(persons: Persons, width: int) -> Matrix:
+def _steps_that_reach(persons: Visitors, width: int) -> Matrix:
     """Of each coefficient in how many of a person's steps it is within the series, where these are as early as they can be."""
     ends = persons.steps - persons.separation * np.arange(persons.most)
     return np.asarray((np.arange(width)[:, None] < ends).sum(axis=1), dtype=np.float64)
@@ -197,7 +197,7 @@ def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, move
     (each,), weight = line_of(workload)[2], workload.blocks[0].weight
     values, facts = work.kept(name) or (None, {}) if name else (None, {})
     if values is None:
-        asked, persons = padded_coefficients(each, each.n), Persons.of(workload, moved)
+        asked, persons = padded_coefficients(each, each.n), Visitors.of(workload, moved)
         listed = _best(asked, persons)
         length = math.sqrt(float(listed @ listed))
         errors = divided(asked, np.pad(listed, (0, each.n - listed.size))) ** 2
@@ -209,9 +209,9 @@ def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, move
     return FilterStrategy("banded", over_cells(given, workload), cost, None, CLOSED_FORM, coefficients=given)
 
 
-def _best(asked: Matrix, persons: Persons) -> Matrix:
+def _best(asked: Matrix, persons: Visitors) -> Matrix:
     """The coefficients of least total error for a person, of all widths that are tried, each beginning with the last."""
-    reading = Reading(asked)
+    reading = Filtered(asked)
 
     def error(listed: Matrix) -> float:
         return reading.log_error(listed)[0] + math.log(heaviest(listed, persons)[0])

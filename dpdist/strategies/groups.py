@@ -16,7 +16,7 @@ from dpdist.grids.groups import LISTED_SETS, number_of_sets
 from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, gram_of
-from dpdist.strategies.persons import ROUNDS, Optimum, least_error, length, persons_bound
+from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, length, persons_bound
 from dpdist.strategies.proofs import Cells, PersonsBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
@@ -65,7 +65,7 @@ def answers_persons(workload: Workload) -> bool:
     return cells <= UNLIKE_CELLS or (cells <= ALIKE_CELLS and is_cells(workload))
 
 
-def _proven(gram: Matrix, found: Optimum) -> PersonsBound:
+def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
     """The proof with what eigenvalues may be off by taken off."""
     bound = found.bound
     return PersonsBound(persons_bound(gram, bound.mean_square(gram.shape[0])), bound.how, bound.columns, bound.weights)

@@ -35,7 +35,7 @@ FLOOR = 1e-9
 
 
 @dataclass(frozen=True)
-class Optimum:
+class PersonsOptimum:
     """What the weights give.
 
     Attributes:
@@ -70,7 +70,7 @@ def persons_bound(gram: Matrix, mean: Matrix) -> float:
 
 def least_error(
     gram: Matrix, starts: Mapping[Cells, float], oracle: Oracle, *, tolerance: float, rounds: int = ROUNDS
-) -> Optimum:
+) -> PersonsOptimum:
     """The strategy of least error for the persons that an oracle knows.
 
     Args:
@@ -83,7 +83,7 @@ def least_error(
     known: dict[Cells, float] = {(cell,): FLOOR / cells for cell in range(cells)}
     for start, weight in starts.items():
         known[start] = known.get(start, 0.0) + weight
-    best: Optimum | None = None
+    best: PersonsOptimum | None = None
     for number in range(rounds):
         columns = tuple(known)
         weights = _balanced(gram, columns, np.array(list(known.values())), STEPS * (1 + number // 4))
@@ -94,7 +94,7 @@ def least_error(
         longest = max(found.values())
         if best is None or longest * total**2 < best.longest * best.bound.lower_bound:
             how = f"{len(columns)} contributions, found one after the other"
-            best = Optimum(root, PersonsBound(total**2, how, columns, tuple(weights.tolist())), longest)
+            best = PersonsOptimum(root, PersonsBound(total**2, how, columns, tuple(weights.tolist())), longest)
         if longest <= 1.0 + tolerance:
             break
         known = {

@@ -19,7 +19,7 @@ from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step
 from dpdist.strategies.filters import answers_growing
 from dpdist.strategies.lower_factors import factored, of_one_series
-from dpdist.strategies.persons import ROUNDS, Optimum, least_error, persons_bound
+from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, persons_bound
 from dpdist.strategies.proofs import Cells, PersonsBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Filter, Workload, filtered
@@ -75,7 +75,7 @@ def _starts(steps: int, most: int, separation: int) -> dict[Cells, float]:
     return {tuple(range(first, first + length + 1, separation)): 1.0 / (steps - length) for first in range(steps - length)}
 
 
-def _solved(gram: Matrix, moved: Distance, tolerance: float, rounds: int = ROUNDS) -> Optimum:
+def _solved(gram: Matrix, moved: Distance, tolerance: float, rounds: int = ROUNDS) -> PersonsOptimum:
     """The program over a series."""
     steps, apart = gram.shape[0], moved.separation
     most = fitting(moved.participations or 1, apart, steps)

@@ -26,7 +26,7 @@ from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.strategies import banded, square_root
-from dpdist.strategies.bands import Persons, Reading, _together
+from dpdist.strategies.bands import Filtered, Visitors, _together
 from dpdist.strategies.base import Strategy
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.filters import coefficients, exponential, running_sum, window
@@ -63,10 +63,10 @@ def test_persons_in_1024_steps(case: tuple[int, int]) -> None:
 
 def test_one_separation_is_what_replaced_persons_and_several_series_get() -> None:
     """There the products of consecutive steps cannot be below zero: 6.444 for 1,024 steps, 4 of them 256 apart; here 32, 4, 8."""
-    assert Persons.of(sums(32), person(4, 8)).widths == (8, 16)
-    assert Persons.of(sums(32), person(4, 8, replaced=True)).widths == (8,)
-    assert Persons.of(filtered(Domain.of_shape((32, 2)), "x0", [running_sum(32)], ["x1"]), person(4, 8)).widths == (8,)
-    assert Persons.of(sums(32), person(4, 40)).widths == (32,)
+    assert Visitors.of(sums(32), person(4, 8)).widths == (8, 16)
+    assert Visitors.of(sums(32), person(4, 8, replaced=True)).widths == (8,)
+    assert Visitors.of(filtered(Domain.of_shape((32, 2)), "x0", [running_sum(32)], ["x1"]), person(4, 8)).widths == (8,)
+    assert Visitors.of(sums(32), person(4, 40)).widths == (32,)
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_ten_thousand_steps_keep_the_noise_of_two_separations() -> None:
 
 
 def test_gradients_against_differences() -> None:
-    state, reading = np.random.default_rng(4), Reading(np.ones(12))
+    state, reading = np.random.default_rng(4), Filtered(np.ones(12))
     listed = np.exp(-np.arange(6) / 3) + 0.1 * state.standard_normal(6)
     for function in (reading.log_error, _together(reading, [[0, 3, 7], [1, 5], [2, 11]], 8.0, 12)):
         moves = [scipy.optimize.approx_fprime(listed, lambda c, f=function: f(c)[0], 1e-7)]
