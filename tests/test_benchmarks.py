@@ -325,6 +325,7 @@ def check_optimum(folder: Path, size: str) -> None:
             assert len(lines) >= 8
 
 
+@pytest.mark.slow
 def test_papers(tmp_path: Path) -> None:
     """What figures of each paper show, at a tiny size."""
     done = papers(tmp_path, "tiny", *MEASURED, "--no-plots")

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pyarrow.parquet
+import pytest
 import yaml
 
 from dpdist.page import report
@@ -32,6 +33,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_convolve_from_parameters(home: Path) -> None:
     """Twice, each time with a flow server of its own: one charge, the filters asked for."""
     records = home.parent / "records.parquet"

@@ -152,6 +152,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.slow
 def test_how_runs_end(tmp_path: Path) -> None:
     """In processes that import the tree: what each test calls without a fault, which one fails, and what takes too long."""
     tree = tmp_path.resolve()

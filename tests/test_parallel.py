@@ -53,6 +53,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS, env=environment)
 
 
+@pytest.mark.slow
 def test_files_are_imported_once_and_run_in_processes_of_their_own(tmp_path: Path) -> None:
     """Failures are told, and a process that ends is replaced."""
     (tmp_path / "test_one.py").write_text(FAILS)

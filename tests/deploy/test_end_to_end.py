@@ -71,6 +71,7 @@ def check_published(installation: Installation, week: str) -> None:
         assert table.num_rows == certificate["queries"]
 
 
+@pytest.mark.slow
 def test_a_run_of_the_deployment_publishes_its_period(
     installation: Installation, hook: tuple[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:

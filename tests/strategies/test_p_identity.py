@@ -129,6 +129,7 @@ def test_releases_over_several_attributes_have_the_predicted_error(mechanism: st
     assert not fits(0.25)
 
 
+@pytest.mark.slow
 def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> None:
     """Over 300 releases at epsilon 1: the mean square of all answers over the prediction."""
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
