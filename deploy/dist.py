@@ -134,9 +134,6 @@ def _described(kind: str, data: bytes) -> dict[str, Any]:
 
 def _provenance(subjects: dict[str, str], commit: str) -> dict[str, Any]:
     """Of what the files were made, by what: a statement of in-toto with the predicate of SLSA."""
-    sources = [
-        {"name": name, "digest": {"sha256": sha256((ROOT / name).read_bytes())}} for name in ("deploy/requirements.txt",)
-    ]
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.items()],
@@ -145,7 +142,10 @@ def _provenance(subjects: dict[str, str], commit: str) -> dict[str, Any]:
             "buildDefinition": {
                 "buildType": "deploy/dist.py",
                 "externalParameters": {"command": "make dist"},
-                "resolvedDependencies": [{"name": "dpdist", "digest": {"gitCommit": commit}}, *sources],
+                "resolvedDependencies": [
+                    {"name": "dpdist", "digest": {"gitCommit": commit}},
+                    {"name": "deploy/requirements.txt", "digest": {"sha256": sha256(LOCKED.read_bytes())}},
+                ],
             },
             "runDetails": {"builder": {"id": f"python {sys.version.split()[0]}"}},
         },

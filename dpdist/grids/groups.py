@@ -102,9 +102,9 @@ def _by_rows(gram: Matrix, most: int) -> int:
 def _listed(gram: Matrix, most: int) -> int:
     """The largest of all sets of cells."""
     shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
-    from dpdist.grids.searches import longest_set
+    from dpdist.grids.searches import longest_chain
 
-    value, _ = longest_set(-(-gram >> shift), most)
+    value, _ = longest_chain(-(-gram >> shift), most, 1)
     return int(value) << shift
 
 

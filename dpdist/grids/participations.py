@@ -8,7 +8,7 @@ different series never meet, and one that lowers a count may meet another with t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import numpy as np
@@ -154,11 +154,16 @@ def heaviest_chain(
         best.append(reached)
         came.append(source)
     count = max(range(len(best)), key=lambda each: best[each].max())
-    chain = [int(best[count].argmax())]
-    value = best[count][chain[0]]
-    for source in reversed(came[:count]):
+    end = int(best[count].argmax())
+    return best[count][end], followed_back(came[:count], end)
+
+
+def followed_back(came: Sequence[Matrix], end: int) -> list[int]:
+    """The chain that ends in a step, from where each of its steps came."""
+    chain = [end]
+    for source in reversed(came):
         chain.append(int(source[chain[-1]]))
-    return value, chain[::-1]
+    return chain[::-1]
 
 
 def number_of_chains(steps: int, most: int, separation: int) -> int:

@@ -1,4 +1,4 @@
-"""Searches through every choice of a person's cells or steps, compiled: a module of its own, as the compiler takes long to import."""
+"""The search through every choice of a person's cells or steps, compiled: a module of its own, as the compiler takes long to import."""
 
 from __future__ import annotations
 
@@ -9,32 +9,11 @@ from dpdist.operators import Matrix
 
 
 @numba.njit(cache=True)
-def longest_set(gram: Matrix, most: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
-    """The largest sum of a symmetric matrix over the pairs of a set of up to ``most`` cells, and the set: all sets, one after the other."""
-    cells = gram.shape[0]
-    chosen, values = np.zeros(most, dtype=np.int64), np.zeros(most + 1, dtype=gram.dtype)
-    best, found, depth, cell = gram[0, 0], np.zeros(1, dtype=np.int64), 0, 0
-    while True:
-        if cell < cells and depth < most:
-            value = values[depth] + gram[cell, cell]
-            for other in range(depth):
-                value += 2 * gram[cell, chosen[other]]
-            chosen[depth] = cell
-            depth += 1
-            values[depth] = value
-            if value > best:
-                best, found = value, chosen[:depth].copy()
-            cell += 1
-        elif depth > 0:
-            depth -= 1
-            cell = chosen[depth] + 1
-        else:
-            return best, found
-
-
-@numba.njit(cache=True)
 def longest_chain(gram: Matrix, most: int, separation: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
-    """The largest sum of a symmetric matrix over the pairs of up to ``most`` steps that are apart, and these: all of them are tried."""
+    """The largest sum of a symmetric matrix over the pairs of up to ``most`` steps that are apart, and these: all of them are tried.
+
+    With a separation of 1 these are all sets of up to ``most`` cells.
+    """
     steps = gram.shape[0]
     chosen, values = np.zeros(most, dtype=np.int64), np.zeros(most + 1, dtype=gram.dtype)
     best, found, depth, step = gram[0, 0], np.zeros(1, dtype=np.int64), 0, 0

@@ -24,17 +24,17 @@ WORST_TOLERANCE = 1e-4
 """Certified gap at which minimising the largest variance stops; a smaller tolerance of the spec is for the total."""
 
 
-def name_of(workload: Workload, method: str) -> str:
+def name_of(workload: Workload, method: str, folder: str = "strategies") -> str:
     """Where a workload's strategy by some method is kept. Ledgers in flight rely on it: it never changes."""
-    return f"strategies/{workload.fingerprint[:32]}-{method}"
+    return f"{folder}/{workload.fingerprint[:32]}-{method}"
 
 
-def name_for(workload: Workload, method: str, moved: Distance) -> str:
+def name_for(workload: Workload, method: str, moved: Distance, folder: str = "strategies") -> str:
     """Where a strategy is kept that was found for what one change moves: by its sides, and in which cells or steps it lies."""
     steps = "" if moved.participations is None else f"-{moved.participations}-steps-{moved.separation}-apart"
     groups = "" if moved.groups == 1 else f"-{moved.groups}-cells"
     sides = f"{'-replaced' if moved.replaced else ''}{'-signed' if moved.signed else ''}"
-    return name_of(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}")
+    return name_of(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}", folder)
 
 
 def kept_dense(

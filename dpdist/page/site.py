@@ -52,11 +52,8 @@ def releases_in(
             found.append(Edition(path.parent, certificate))
     if not found:
         elsewhere = f"; there are releases of {', '.join(sorted(others))}" if others else ""
-        cure = (
-            elsewhere or f"; {left_out[0]}"
-            if left_out
-            else elsewhere or "; publish one there, or name their folder with --releases"
-        )
+        first = f"; {left_out[0]}" if left_out else "; publish one there, or name their folder with --releases"
+        cure = elsewhere or first
         raise InvalidInput(f"no complete release of {dataset!r} lies below {folder}{cure}")
     return sorted(found, key=lambda one: (one.period, one.release)), left_out
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpdist.grids.base import Norm
 from dpdist.mechanisms.base import DENSE_CELLS
+from dpdist.mechanisms.kept import name_of
 from dpdist.operators import Matrix
 from dpdist.release.context import Context
 from dpdist.release.planning import Planning, gram
@@ -39,9 +40,9 @@ def _product_bound(context: Context, workload: Workload) -> float:
 
 
 def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
-    """``product_weights``, computed once. A bound that an earlier version kept has no weights."""
+    """``product_weights``, computed once."""
     work = Planning(context)
-    name = f"bounds/{workload.fingerprint[:32]}-product"
+    name = name_of(workload, "product", "bounds")
     found = work.kept(name)
     if found is None and bound_steps(workload):
         work.tell("bounding the optimum")
@@ -50,9 +51,9 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
         found = work.keep(name, np.concatenate([[bound], *weights.values()]), facts)
     if found is None:
         return 0.0, {}
-    sizes = {int(axis): size for axis, size in found[1].get("attributes", {}).items()}
-    parts = np.split(found[0][1:], np.cumsum(list(sizes.values()))[:-1]) if sizes else []
-    return float(found[0][0]), dict(zip(sizes, parts, strict=True))
+    values, sizes = found[0], {int(axis): size for axis, size in found[1]["attributes"].items()}
+    parts = np.split(values, np.cumsum([1, *sizes.values()])[:-1])
+    return float(values[0]), dict(zip(sizes, parts[1:], strict=True))
 
 
 def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:

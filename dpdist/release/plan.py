@@ -343,7 +343,7 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     queries, moved = job.workload.queries, job.moved
     if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
         work = Planning(context)
-        name = name_for(queries, "persons", moved).replace("strategies/", "bounds/", 1)
+        name = name_for(queries, "persons", moved, "bounds")
         found = work.kept(name)
         if found is None:
             work.tell("bounding the optimum for persons")

@@ -24,6 +24,7 @@ from dpdist.machine.store import Store
 from dpdist.page import measurement, report
 from dpdist.privacy import checkpoints, signatures
 from dpdist.privacy.charges import SELECTION
+from dpdist.privacy.facts import UNREADABLE
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.receipts import Receipt
@@ -54,7 +55,7 @@ def finding(checked: str, check: Callable[[], str | None]) -> Finding:
         return Finding(checked, check() or "")
     except DpdistError as error:
         return Finding(checked, str(error))
-    except (TypeError, ValueError, LookupError, AttributeError) as error:  # of what a file or a table holds
+    except UNREADABLE as error:  # of what a file or a table holds
         return Finding(checked, f"it cannot be read ({type(error).__name__}): dpdist did not write it")
 
 

@@ -17,7 +17,7 @@ from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, gram_of
 from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, length, persons_bound
-from dpdist.strategies.proofs import Cells, PersonsBound
+from dpdist.strategies.proofs import Cells, PersonsBound, entries_of_sizes
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_cells
@@ -118,8 +118,7 @@ def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float)
     differences, together = alike
 
     def bound(sizes: dict[int, float]) -> float:
-        alone = sum(weight * s / cells for s, weight in sizes.items())
-        pair = sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in sizes.items())
+        alone, pair = entries_of_sizes(sizes, cells)
         of_differences, of_sum = max(alone - pair, 0.0), alone + (cells - 1) * pair
         return float((cells - 1) * math.sqrt(of_differences * differences) + math.sqrt(of_sum * together)) ** 2
 
@@ -162,9 +161,9 @@ def _climbs(precision: Matrix, most: int) -> Iterator[Cells]:
             yield person
     sets = number_of_sets(cells, most)
     if sets <= (LISTED_SETS if long <= 1.0 + NEARLY else ALWAYS_LISTED):
-        from dpdist.grids.searches import longest_set
+        from dpdist.grids.searches import longest_chain
 
-        yield tuple(int(cell) for cell in longest_set(precision, most)[1])
+        yield tuple(int(cell) for cell in longest_chain(precision, most, 1)[1])
 
 
 def _grown(precision: Matrix, chosen: Matrix, most: int, seen: set[Cells]) -> Iterator[Cells]:

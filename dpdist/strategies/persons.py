@@ -18,7 +18,7 @@ import scipy
 
 from dpdist.operators import Matrix
 from dpdist.strategies.base import proven_root_trace
-from dpdist.strategies.proofs import Cells, PersonsBound, listed_columns
+from dpdist.strategies.proofs import Cells, PersonsBound, listed_columns, mean_of
 
 Oracle = Callable[[Matrix], Iterable[Cells]]
 """Persons who are long for a precision X, the longest that can be found among them."""
@@ -87,7 +87,7 @@ def least_error(
     for number in range(rounds):
         columns = tuple(known)
         weights = _balanced(gram, columns, np.array(list(known.values())), STEPS * (1 + number // 4))
-        mean = _mean(listed_columns(columns, cells), weights)
+        mean = mean_of(listed_columns(columns, cells), weights)
         total, root = root_of(gram, mean)
         precision = root.T @ root
         found = {each: length(precision, each) for each in (*columns, *oracle(precision))}
@@ -111,11 +111,6 @@ def length(precision: Matrix, cells: Sequence[int]) -> float:
     return float(precision[np.ix_(cells, cells)].sum())
 
 
-def _mean(listed: scipy.sparse.csr_matrix, weights: Matrix) -> Matrix:
-    """M = sum weight u u'."""
-    return np.asarray((listed.T @ listed.multiply(weights[:, None])).todense())
-
-
 def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int) -> Matrix:
     """Weights of the largest bound: their logarithms by L-BFGS."""
     listed = listed_columns(columns, gram.shape[0])
@@ -127,7 +122,7 @@ def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int)
 
     def objective(logs: Matrix) -> tuple[float, Matrix]:
         weights = weights_of(logs)
-        total, root = root_of(gram, _mean(listed, weights))
+        total, root = root_of(gram, mean_of(listed, weights))
         squares = np.asarray((listed @ root.T) ** 2).sum(axis=1)
         free = weights - floor
         return -2.0 * math.log(total), -free * (squares - float(free @ squares) / free.sum())

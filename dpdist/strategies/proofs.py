@@ -39,11 +39,9 @@ class PersonsBound:
     def mean_square(self, cells: int) -> Matrix:
         """M, (cells, cells)."""
         if self.sizes:
-            alone = sum(weight * s / cells for s, weight in self.sizes.items())
-            pair = sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in self.sizes.items())
+            alone, pair = entries_of_sizes(self.sizes, cells)
             return np.full((cells, cells), pair) + (alone - pair) * np.eye(cells)
-        listed = listed_columns(self.columns, -(-cells // self.spread))
-        mean = np.asarray((listed.T @ listed.multiply(np.array(self.weights)[:, None])).todense())
+        mean = mean_of(listed_columns(self.columns, -(-cells // self.spread)), np.array(self.weights))
         return mean if self.spread == 1 else np.kron(mean, np.eye(self.spread) / self.spread)[:cells, :cells]
 
     def facts(self) -> dict[str, Any]:
@@ -62,6 +60,17 @@ class PersonsBound:
         """From what was kept."""
         columns, sizes = tuple(tuple(each) for each in facts["columns"]), {int(s): w for s, w in facts["sizes"].items()}
         return cls(facts["lower_bound"], facts["how"], columns, tuple(facts["weights"]), sizes, facts["spread"])
+
+
+def entries_of_sizes(sizes: Mapping[int, float], cells: int) -> tuple[float, float]:
+    """The entries of M on and off the diagonal, for weights of numbers of cells, each spread evenly over all sets of that number."""
+    alone = sum(weight * s / cells for s, weight in sizes.items())
+    return alone, sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in sizes.items())
+
+
+def mean_of(listed: scipy.sparse.csr_matrix, weights: Matrix) -> Matrix:
+    """M = sum weight u u', (cells, cells), of contributions that are rows."""
+    return np.asarray((listed.T @ listed.multiply(weights[:, None])).todense())
 
 
 def listed_columns(columns: Sequence[Cells], cells: int) -> scipy.sparse.csr_matrix:

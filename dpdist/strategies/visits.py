@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.arrays.past import padded_coefficients
-from dpdist.grids.participations import CHAINS, fitting, number_of_chains
+from dpdist.grids.participations import CHAINS, fitting, followed_back, number_of_chains
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step
@@ -131,7 +131,7 @@ class _Walks:
         for count, value in enumerate(values):
             for end in np.argsort(-value)[: max(FIRST, steps // 4)]:
                 if np.isfinite(value[end]):
-                    yield self._settled(precision, _back(came[:count], int(end)))
+                    yield self._settled(precision, followed_back(came[:count], int(end)))
         if number_of_chains(steps, self.most, self.separation) <= TRIED:
             from dpdist.grids.searches import longest_chain
 
@@ -151,11 +151,3 @@ class _Walks:
                 if scores[best - low] > scores[step - low] + 1e-12:
                     chain[place], moved = best, True
         return tuple(chain)
-
-
-def _back(came: list[Matrix], end: int) -> list[int]:
-    """The chain that ends in a step."""
-    chain = [end]
-    for source in reversed(came):
-        chain.append(int(source[chain[-1]]))
-    return chain[::-1]

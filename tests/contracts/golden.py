@@ -41,7 +41,7 @@ def put_solved(case: str, store: Store) -> None:
 
 def solved(store: Store) -> dict[str, Any]:
     """The solved strategies of a store with their facts. Those that are stored as whole numbers are the same on every machine."""
-    names = (f"strategies/{kept}" for kept in store.folders("strategies") if "-long" not in kept and "-bound" not in kept)
+    names = (f"strategies/{kept}" for kept in store.folders("strategies") if "-long" not in kept)
     return {name: store.open(name).facts for name in names}
 
 
