@@ -16,7 +16,7 @@ import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 
-from jax_privacy.matrix_factorization import banded, toeplitz  # noqa: E402
+from jax_privacy.matrix_factorization import banded, toeplitz  # noqa: E402 - once the precision is set
 
 
 def of_toeplitz(n: int, k: int, b: int) -> float:
