@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -103,6 +104,33 @@ def test_bounds_of_whole_numbers_are_never_below(seed: int, alike: bool, monkeyp
         assert found == both
     monkeypatch.setattr(grids, "LISTED_SETS", 0)
     assert alone <= squared_over_cells(gram, most, replaced=False) <= 2 * alone
+
+
+def pivots(matrix: np.ndarray) -> list[Fraction]:
+    """Of Gaussian elimination in fractions: all above zero for a positive definite matrix alone."""
+    rest, found = np.array([[Fraction(int(entry)) for entry in row] for row in matrix], object), []
+    for first in range(len(rest)):
+        found.append(rest[first, first])
+        rest = rest - np.outer(rest[:, first], rest[first]) / rest[first, first]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_concave_bound_is_proven_in_whole_numbers(seed: int) -> None:
+    """At the largest numbers: products to the last digit, a diagonal above G by exact minors however low it begins, and every set below."""
+    state = np.random.default_rng(seed)
+    cells, most = 5, int(state.integers(1, 6))
+    gram = exact_gram(state.integers(-(2**30), 2**30, (cells, cells)))
+    units = state.integers(0, 2**21, cells)
+    assert grids._exact_product(gram, units).tolist() == (gram.astype(object) @ units.astype(object)).tolist()
+    scale = int(np.diag(gram).max())
+    for lower in (0.0, 1.0):
+        whole = grids._proven_diagonal(gram, scale, np.full(cells, lower))
+        rest = np.diag(whole) - gram.astype(object)
+        assert min(pivots(rest)) > 0
+        every = [np.array(u) for u in product((0, 1), repeat=cells) if sum(u) <= most]
+        point = state.random(cells)
+        assert max(int(u @ gram.astype(object) @ u) for u in every) <= grids._proven(gram, whole, point, most)
 
 
 def visits(most: int, separation: int) -> Distance:
