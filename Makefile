@@ -16,6 +16,8 @@ CPU ?= 40
 DIST ?= dist
 TOOLS ?= build/dist-tools
 EXTRAS = flows postgres observability iceberg adbc delta sql
+# A test that takes five minutes hangs: its stacks are printed, and the run fails with its name.
+HANGS = -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-worker-restart=0
 DEMO ?= examples/census/release.yaml
 DEMO_HOME ?= build/demo
 
@@ -38,7 +40,7 @@ demo: $(VENV)/.installed
 installed: $(VENV)/.installed-test
 
 test: $(VENV)/.installed-test
-	$(VENV)/bin/python -m tests.parallel -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(VENV)/bin/python -m tests.parallel $(HANGS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.parallel -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(TESTS)

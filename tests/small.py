@@ -102,7 +102,10 @@ def run(
 ) -> Release:
     """The release, all in this process or on an engine."""
     context = Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
-    return story.release(context, load(path, sizes=sizes), step=step)
+    try:
+        return story.release(context, load(path, sizes=sizes), step=step)
+    finally:
+        context.close()
 
 
 def reserved(path: Path, home: Path, *, sizes: Sizes = SIZES) -> None:

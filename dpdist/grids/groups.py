@@ -200,8 +200,8 @@ def _proven(gram: Matrix, diagonal: Matrix, point: Matrix, most: int) -> int:
 def _exact_product(gram: Matrix, units: Matrix) -> Matrix:
     """G times whole numbers of at most 2^21, exactly: sums of limbs of 15 bits over up to 2^17 cells fit in a floating-point number."""
     total, rest = np.zeros(units.size, object), gram
-    for shift in range(0, 64, LIMB):
-        limb = rest & (2**LIMB - 1) if shift + LIMB < 64 else rest
-        total = total + ((limb.astype(float) @ units.astype(float)).astype(np.int64).astype(object) << shift)
+    for shift in range(0, 4 * LIMB, LIMB):
+        limb = (rest & (2**LIMB - 1)).astype(float)
+        total = total + ((limb @ units.astype(float)).astype(np.int64).astype(object) << shift)
         rest = rest >> LIMB
-    return total
+    return total + ((rest @ units).astype(object) << 4 * LIMB)

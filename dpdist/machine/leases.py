@@ -7,8 +7,10 @@ while others watched for ``STRETCH_SECONDS`` of the watchers' monotonic clock, w
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import queue
 import threading
 import time
 import uuid
@@ -85,24 +87,48 @@ class Lease:
         self.pid = os.getpid()
         self._documents = Documents(location, briefly=True)
         self._documents.write_document(f"leases/{self.id}/lease.json", asdict(this_process()))
-        self._stop = threading.Event()
-        threading.Thread(target=self._live, name="dpdist lease", daemon=True).start()
+        self._stop = queue.SimpleQueue[None]()
+        self._thread = threading.Thread(target=self._live, name="dpdist lease", daemon=True)
+        _HELD.add(self)
+        self._thread.start()
 
     def end(self) -> None:
         """Give the lease back and delete what it names. A forked child leaves it to its parent."""
-        if os.getpid() != self.pid:
-            return
-        self._stop.set()
-        with suppress(StoreError):  # what is left is swept by the next run
-            clear(self._documents, self.id)
+        self.leave()
+        if os.getpid() == self.pid:
+            self._thread.join()
+
+    def leave(self) -> None:
+        """Have its thread end it, and wait for nothing: finalizers run in any thread, amid anything, and may hold what an answer needs."""
+        if os.getpid() == self.pid:
+            self._stop.put(None)
 
     def _live(self) -> None:
         beat = 0
-        while not self._stop.wait(BEAT_SECONDS):
+        while not self._stopped():
             beat += 1
             with suppress(StoreError):  # a full disk or a silent network: the next beat may succeed
                 self._documents.write_document(f"leases/{self.id}/beat.json", {"beat": beat})
                 sweep(self._documents, self.id)
+        with suppress(StoreError):  # what is left is swept by the next run
+            clear(self._documents, self.id)
+        _HELD.discard(self)
+
+    def _stopped(self) -> bool:
+        try:
+            self._stop.get(timeout=BEAT_SECONDS)
+        except queue.Empty:
+            return False
+        return True
+
+
+_HELD: set[Lease] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    for lease in tuple(_HELD):
+        lease.end()
 
 
 def held(documents: Documents, lease: str) -> bool:

@@ -57,14 +57,21 @@ class Store(Documents):
 
     @property
     def lease(self) -> str:
-        """The lease that names this run's scratch and attempts; taken when it is first asked for, ended with this handle."""
+        """The lease that names this run's scratch and attempts; taken when it is first asked for, ended by ``close`` or with this handle."""
         if self._given is not None:
             return self._given
         with self._taking:
             if self._own is None or self._own.pid != os.getpid():
                 self._own = Lease(self.location)
-                weakref.finalize(self, self._own.end)
+                weakref.finalize(self, self._own.leave)
             return self._own.id
+
+    def close(self) -> None:
+        """End the lease that this handle has taken, and wait until what it names is deleted. Whoever writes later takes another one."""
+        with self._taking:
+            own, self._own = self._own, None
+        if own is not None:
+            own.end()
 
     def plan(
         self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None, compressed: bool = True

@@ -49,7 +49,8 @@ class Context:
         return Ledger.at(self.home, tell=partial(self.progress, "ledger"))
 
     def close(self) -> None:
-        """Close the ledger's connections, if there are any. A stage that asks for it later opens new ones."""
+        """Close the ledger's connections, if there are any, and end the run's lease in the store. A later stage opens and takes new ones."""
+        self.store.close()
         if "ledger" in self.__dict__:
             self.ledger.close()
 

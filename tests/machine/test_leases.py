@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from dpdist.errors import StoreError
 from dpdist.machine import leases
 from dpdist.machine.store import Store
-from tests import forked
+from tests import HANGS, forked
 
 KILLED = """
 import os, signal, sys
@@ -32,6 +33,13 @@ digest = store.write_shard(whole, 0, np.arange(5))
 from dpdist.machine import leases
 leases.unmark = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # right after the record is written
 store.finish(whole, [digest])
+"""
+
+HOLDS = """
+import sys
+from dpdist.machine.store import Store
+sys.held = Store(sys.argv[1])
+sys.held.put(f"{sys.held.scratch()}/x", __import__("numpy").arange(5))
 """
 
 
@@ -136,10 +144,37 @@ def test_the_end_of_a_run_takes_its_scratch_along(store: Store) -> None:
     run.begin(run.plan("answers/a", (5,), np.int64))
     kept = run.put("kept", np.arange(5))
     store.sweep()
-    del run
+    run.close()
     left = {name for name in names(store) if not name.startswith(f"leases/{store.lease}")}
     assert {name.partition("/")[0] for name in left} == {"kept"}
     assert store.read(kept).tolist() == list(range(5))
+
+
+def test_a_handle_that_nobody_has_any_more_is_ended_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage is collected in any thread: in that of a server, for one, which the deletion asks."""
+    answered, clear, done = threading.Event(), leases.clear, threading.Event()
+
+    def slowly(*arguments: Any) -> None:
+        assert answered.wait(HANGS)
+        clear(*arguments)
+        done.set()
+
+    monkeypatch.setattr(leases, "clear", slowly)
+    run = Store(tmp_path / "store")
+    scratch = Path(run.location, run.put(f"{run.scratch()}/x", np.arange(5)).plan.name)
+    gone = weakref.ref(run)
+    del run
+    assert gone() is None
+    assert scratch.is_dir()
+    answered.set()
+    assert done.wait(HANGS)
+    assert not scratch.exists()
+
+
+def test_a_process_ends_with_its_leases(tmp_path: Path) -> None:
+    """Whatever the handle is held by."""
+    assert forked.finished(HOLDS, tmp_path / "store").returncode == 0
+    assert names(Store(tmp_path / "store")) == set()
 
 
 def test_a_damaged_lease_is_watched_like_scratch_that_nobody_holds(tmp_path: Path) -> None:
