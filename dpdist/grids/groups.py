@@ -148,7 +148,7 @@ def _searched(real: Matrix, most: int) -> tuple[Matrix, Matrix]:
 
 
 def _tangent(linear: Matrix, negative: Matrix, most: int) -> tuple[float, Matrix, Matrix]:
-    """The least bound of D u - u'N u over sets of up to ``most`` cells by tangents at points of an ascent, its point, and the last point."""
+    """The least bound of D u - u'N u over sets of up to ``most`` cells by tangents at points of an ascent, its point, the last one."""
     point, best = np.full(linear.size, most / linear.size), math.inf
     lowest = point
     for _ in range(ASCENTS):
@@ -171,8 +171,8 @@ def _tangent(linear: Matrix, negative: Matrix, most: int) -> tuple[float, Matrix
 def _proven_diagonal(gram: Matrix, scale: int, diagonal: Matrix) -> Matrix:
     """The least D in whole numbers, at or above the one in units of ``scale``, for which D - G is proven not to be negative.
 
-    A Cholesky factor of B - c I in floating-point numbers proves B >= 0 where c is at least what its rounding can hide, (n + 1) 2^-53 of the
-    trace (Rump, Verification of positive definiteness, BIT 46, 2006); eight times that covers the rounding of B, too.
+    A Cholesky factor of B - c I in floating-point numbers proves B >= 0 where c is at least what its rounding can hide, (n + 1) 2^-53 of
+    the trace (Rump, Verification of positive definiteness, BIT 46, 2006); eight times that covers the rounding of B, too.
     """
     margin = 4 * (gram.shape[0] + 2) * np.finfo(float).eps * max(1.0, float(np.abs(diagonal).sum()))
     more = 2 * margin

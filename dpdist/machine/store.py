@@ -57,7 +57,7 @@ class Store(Documents):
 
     @property
     def lease(self) -> str:
-        """The lease that names this run's scratch and attempts; taken when it is first asked for, ended by ``close`` or with this handle."""
+        """The lease that names this run's scratch and attempts; taken when it is first asked for, ended by ``close`` or with this."""
         if self._given is not None:
             return self._given
         with self._taking:

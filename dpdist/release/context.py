@@ -49,7 +49,7 @@ class Context:
         return Ledger.at(self.home, tell=partial(self.progress, "ledger"))
 
     def close(self) -> None:
-        """Close the ledger's connections, if there are any, and end the run's lease in the store. A later stage opens and takes new ones."""
+        """Close the ledger's connections, if there are any, and end the run's lease in the store. Later stages open new ones."""
         self.store.close()
         if "ledger" in self.__dict__:
             self.ledger.close()
