@@ -194,7 +194,7 @@ def _proven(gram: Matrix, diagonal: Matrix, point: Matrix, most: int) -> int:
     product = diagonal * units - _exact_product(gram, units)
     slope = (diagonal << POINT) - 2 * product
     above = sum(sorted((entry for entry in slope.tolist() if entry > 0), reverse=True)[:most])
-    return -(-((above << POINT) + int(product @ units.astype(object))) >> 2 * POINT)
+    return int(-(-((above << POINT) + int(product @ units.astype(object))) >> 2 * POINT))
 
 
 def _exact_product(gram: Matrix, units: Matrix) -> Matrix:
@@ -204,4 +204,4 @@ def _exact_product(gram: Matrix, units: Matrix) -> Matrix:
         limb = (rest & (2**LIMB - 1)).astype(float)
         total = total + ((limb @ units.astype(float)).astype(np.int64).astype(object) << shift)
         rest = rest >> LIMB
-    return total + ((rest @ units).astype(object) << 4 * LIMB)
+    return np.asarray(total + ((rest @ units).astype(object) << 4 * LIMB))
