@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ def count_by_person(
     dealing = partial(_deal_partitions, without_files(source), domain, counter, parts, pending)
     dealt = engine.map(dealing, [(group, key) for group in groups], on_done=on_done)
     gathered = gather(counter.store, counter.work, key, parts, [each for _, some in dealt for each in some])
-    counting = partial(_count_parts, partial(kept_records, without_files(source), domain), counter, gathered)
+    counting = partial(_count_parts, without_files(source), domain, counter, gathered)
     each = parts // tasks
     counted = engine.map(
         counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
@@ -112,22 +112,23 @@ def _deal_partitions(
 
 
 def _count_parts(
-    choose: Callable[[Rows], NDArray[np.int64]], counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
+    source: Source, domain: Domain, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
 ) -> tuple[CountSummary, list[Dealt]]:
     """Keep the chosen records of each person and count them, part after part."""
     number, parts, key = task
-    beyond: list[int] = []
+    tallies = [CountSummary()]
 
     def batches() -> Iterator[Batch]:
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            kept = rows[choose(rows)]
-            beyond.append(rows.size - kept.size)
+            kept = rows[kept_records(source, domain, rows)]
+            repeated = repetitions(rows, _groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
+            tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
             yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
 
     dealt = counter.count(number, key, batches())
-    return CountSummary(beyond_bound=sum(beyond)), dealt
+    return sum(tallies, CountSummary()), dealt
 
 
 def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
@@ -138,9 +139,20 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
         steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
         return first_of_steps(rows, steps, source.participations, source.most_records)
     if source.most_groups is not None:
-        width = math.prod(attribute.kinds for attribute in domain.amounts)  # a group is one whatever its amounts are
-        return first_of_groups(rows, rows["cell"] // width, source.most_groups, source.most_records)
+        return first_of_groups(rows, _groups_of(rows, domain), source.most_groups, source.most_records)
     return first_of_each(rows, source.most_records)
+
+
+def _groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
+    """The group of every record: one whatever its amounts are."""
+    return np.asarray(rows["cell"] // math.prod(attribute.kinds for attribute in domain.amounts))
+
+
+def repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
+    """How many records are of a person who has another one in the same group: all but one of each person and group."""
+    order = np.lexsort((group, rows["low"], rows["high"]))
+    starts, _ = _runs(rows["high"][order], rows["low"][order], group[order])
+    return rows.size - starts.size
 
 
 def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist.domain import Attribute, Domain, Layout
+from dpdist.domain import Attribute, Domain, Layout, amounts_attribute
+from dpdist.domain.amounts import Amounts
 from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.machine import engine
@@ -411,3 +413,26 @@ def test_cells_are_numbered_up_to_2_to_the_63(tmp_path: Path) -> None:
 def test_memory_that_counting_promises(memory: int, promised: int) -> None:
     some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
     assert counting.task_bytes(Layout(DOMAIN.shape, ()), some) == promised
+
+
+def test_amounts_moved_into_their_range_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pa.table({"sex": list("ffmm"), "euros": [-1.0, 3.0, 500.0, 7.0]}), path)
+    domain = Domain(
+        (Attribute("sex", categories=("f", "m")), amounts_attribute("euros", Amounts(Fraction(0), Fraction(1), 7), None))
+    )
+    _, tally = counted(tmp_path, path, domain)
+    assert tally == CountSummary(read=4, out_of_range=2)
+    assert "0 clipped, 2 amounts moved into their range" in tally.sentence(persons=False)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_records_lost_and_intended_repeats_are_counted_apart(tmp_path: Path, most: int) -> None:
+    """Ann is in three groups, in one of them twice: with two groups one of her records is lost, and one repeats her."""
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pa.table({"work": list("aabcd"), "who": ["ann"] * 4 + ["bob"]}), path)
+    domain = Domain((Attribute("work", categories=tuple("abcd")),))
+    _, tally = counted(tmp_path, path, domain, person="who", most_records=most, most_groups=2)
+    assert tally == CountSummary(read=5, beyond_bound=1, repeated=2 - most)
+    assert ("1 more of a person in a group" in tally.sentence(persons=True)) == (most == 1)
+    assert f"{3 - most} beyond the bound of one person" in tally.sentence(persons=False)
