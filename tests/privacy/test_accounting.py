@@ -326,6 +326,6 @@ def test_the_documented_losses_of_several_records_are_those_of_group_privacy() -
     for row in rows:
         records, rho, pure, epsilon = (float(text.replace(",", "")) for text in row)
         group = gaussian.for_group(int(records))
-        assert group.rho == rho * gaussian.rho
+        assert group.rho == int(rho) * gaussian.rho
         assert laplace.for_group(int(records)).pure == pure
         assert group.epsilon(1e-6) == pytest.approx(epsilon, abs=0.01)
