@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
@@ -23,7 +24,6 @@ from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
 from dpdist.records.sources import Participations, PersonType, Source, without_files
 from dpdist.records.types import WORDS, Column, Unconvertible, converted, family_of, texts_of
-from dpdist.records.wording import Called
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 """A record that is dealt out: the keyed hash of its person, and its cell."""
@@ -78,9 +78,14 @@ class PersonKey:
 
     content: bytes = field(repr=False)
 
-    def hashed(self, person: str) -> bytes:
-        """128 bits of keyed BLAKE2b."""
-        return hashlib.blake2b(person.encode(), key=self.content, digest_size=16).digest()
+    def hashed(self, person: str, *, alone: bool = False) -> bytes:
+        """128 bits of keyed BLAKE2b.
+
+        Args:
+            alone: whether it is not a person's name, but the place of a record that names none.
+        """
+        kind = b"alone" if alone else b""
+        return hashlib.blake2b(person.encode(), key=self.content, digest_size=16, person=kind).digest()
 
 
 def _deal_partitions(
@@ -98,10 +103,14 @@ def _deal_partitions(
         out.append(deal(counter.store, counter.work, key, parts, (rows["high"] % np.uint64(parts)).astype(np.int64), rows))
 
     for partition in partitions:
-        for table in tables_of(source, domain, partition):
+        for number, table in enumerate(tables_of(source, domain, partition)):
             cells, part = cells_of(table, source, domain, partition.called)
+            persons, absent = person_hashes(table, source, partition, number, person_key)
+            kept = cells >= 0
+            if source.person_missing == "drop":
+                part = replace(part, dropped=part.dropped + int((kept & absent).sum()))
+                kept &= ~absent
             tally = tally + part
-            persons, kept = person_hashes(table, source, partition.called, person_key), cells >= 0
             rows = np.empty(int(kept.sum()), dtype=HASHED)
             rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
             held.append(rows)
@@ -241,19 +250,35 @@ def _runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return starts, np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))
 
 
-def person_hashes(table: pa.Table, source: Source, called: Called, key: PersonKey) -> NDArray[np.uint64]:
-    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file."""
+def person_hashes(
+    table: pa.Table, source: Source, partition: Partition, place: int, key: PersonKey
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file. And which name no person.
+
+    Each record that names none has a hash that no other record has.
+
+    Args:
+        place: of the table among those of the partition.
+    Raises: InvalidSpec where a record names none, and the source does not say what to do with it.
+    """
     assert source.person is not None
-    with explained(called, f"the person column {source.person!r}"):
+    with explained(partition.called, f"the person column {source.person!r}"):
         encoded = persons_of(table[source.person], source.person_type).dictionary_encode()
-        persons = encoded.dictionary.to_pylist()
-    if encoded.null_count or "" in persons:
-        number = " or others than whole numbers" if source.person_type == "integer" else ""
+        persons = ["", *encoded.dictionary.to_pylist()]
+    codes = np.asarray(pc.fill_null(pc.add(encoded.indices, 1), 0))
+    absent = np.isin(codes, [code for code, person in enumerate(persons) if person == ""])
+    if absent.any() and source.person_missing is None:
+        called, number = partition.called, " or others than whole numbers" if source.person_type == "integer" else ""
         raise InvalidSpec(
-            f"{called}: the person column {source.person!r} has missing values{number}; remove those records first"
+            f"{called}: the person column {source.person!r} has missing values{number}; set 'missing' of 'person' to 'drop' or "
+            "'each', or remove those records first"
         )
-    hashes = b"".join(map(key.hashed, persons))
-    return np.asarray(np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
+    hashes = np.frombuffer(b"".join(map(key.hashed, persons)), dtype=np.uint64).reshape(-1, 2)[codes]
+    if absent.any():
+        rows = (f"{partition.path}\0{partition.group}\0{place}\0{row}" for row in np.flatnonzero(absent).tolist())
+        alone = b"".join(key.hashed(row, alone=True) for row in rows)
+        hashes[absent] = np.frombuffer(alone, dtype=np.uint64).reshape(-1, 2)
+    return hashes, absent
 
 
 def persons_of(column: Column, kind: PersonType) -> pa.Array:
