@@ -125,11 +125,8 @@ def run(
     terminal.print_targets(certificate)
     terminal.print_privacy(certificate)
     tally = done.tally
-    err.print(
-        f"private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
-        f"{tally.beyond_bound:,} beyond the bound of one person",
-        style="dim",
-    )
+    said = tally.sentence(persons=done.job.source.records.count == "persons")
+    err.print(f"private, for the operator only: {said}", style="dim")
     if tally.dropped == tally.read > 0:  # reported here alone: to refuse the release would tell its readers of the records
         err.print(
             "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "

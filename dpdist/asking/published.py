@@ -152,7 +152,8 @@ class Published:
         interval = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
         remark = "" if interval else "the denominator may be zero: no bounded interval"
         low, high = interval or (None, None)
-        return Answer(text, float(values[0] / values[1]), ratio_error(values, covariance), low, high, remark=remark)
+        error = ratio_error(values, covariance) if interval else None
+        return Answer(text, float(values[0] / values[1]), error, low, high, remark=remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
         values = powers(self.measurement.domain.attributes[asked.of], AMOUNT)

@@ -165,14 +165,18 @@ class Attribute:
         return self.shown if label == DROP else self.values + self.extra.index(label)
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-        """Codes 0..kinds-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
+        """Codes 0..kinds-1 of raw values, and how many were clipped: ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
 
         Args:
             values: raw values, any shape; text for categories, numbers (NaN for missing) for bins.
         """
         if self.amounts is not None:
             steps = self.amounts.steps_of(values)
-            return np.where(steps < 0, self._kind_of(self.missing_code), steps), 0
+            low, high = self.amounts.range
+            numbers = values.astype(np.float64)
+            return np.where(steps < 0, self._kind_of(self.missing_code), steps), int(
+                ((numbers < low) | (numbers > high)).sum()
+            )
         if self.categories:
             order = np.argsort(np.asarray(self.categories))
             known = np.asarray(self.categories)[order]

@@ -299,10 +299,12 @@ class Persons(Protection):
     Attributes:
         person: the column that tells persons apart.
         type: how its values are compared, "text" or "integer"; None where nobody said so.
+        missing: "each" where a record without a value is a person of its own.
     """
 
     person: str
     type: str | None = field(default=None, compare=False, kw_only=True)
+    missing: str | None = field(default=None, compare=False, kw_only=True)
 
     enforced: ClassVar[bool] = True
 
@@ -310,6 +312,8 @@ class Persons(Protection):
         super().__post_init__()
         if self.type not in (None, *TOLD_APART):
             raise InvalidInput(f"a protection's 'type' is 'text' or 'integer', found {self.type!r}")
+        if self.missing not in (None, "each"):
+            raise InvalidInput(f"a protection's 'missing' is 'each', found {self.missing!r}")
 
     @property
     def told_apart(self) -> str:
@@ -326,7 +330,8 @@ class Persons(Protection):
 
     @property
     def sentence(self) -> str:
-        records = f"All records of one person, those with one value of column {self.person!r}, are"
+        alone = ", or one record without a value" if self.missing else ""
+        records = f"All records of one person, those with one value of column {self.person!r}{alone}, are"
         if self.neighbours == "add-remove":
             return f"{records} added or removed together."
         return f"{records} replaced by any other records with one value that no other person has, added or removed together."

@@ -33,3 +33,17 @@ def ratio_error(values: Matrix, covariance: Matrix) -> float:
     ratio = above / below
     variance = covariance[0, 0] - 2 * ratio * covariance[0, 1] + ratio**2 * covariance[1, 1]
     return math.sqrt(max(float(variance), 0.0)) / abs(below)
+
+
+def error_within(error: float, value: float, within: tuple[float, float]) -> float | None:
+    """The standard error of an estimate that is moved into a range; None where it lies at an end.
+
+    Args:
+        error: by the delta method, which knows of no range.
+        value: the estimate before it is moved.
+
+    >>> error_within(155_626.0, 80.0, (0.0, 200.0)), error_within(3.0, 80.0, (0.0, 200.0)), error_within(3.0, 210.0, (0.0, 200.0))
+    (100.0, 3.0, None)
+    """
+    low, high = within
+    return min(error, (high - low) / 2) if low < value < high else None  # Popoviciu 1935: nothing in a range varies by more

@@ -10,7 +10,7 @@ import numpy as np
 from dpdist.domain.amounts import AMOUNT, PRESENT
 from dpdist.operators import Matrix
 from dpdist.quantities.base import MEANS, Estimated, Range, Statistic
-from dpdist.quantities.intervals import fieller, ratio_error
+from dpdist.quantities.intervals import error_within, fieller, ratio_error
 
 MEAN = "mean"
 
@@ -33,7 +33,9 @@ class Mean(Statistic):
             return Estimated(told, math.nan, None, *ranges[0], remark=NO_RECORDS)
         interval = fieller(both, joint, width)
         value, low, high = np.clip((both[0] / both[1], *(interval or ranges[0])), *ranges[0]).tolist()
-        return Estimated(told, value, ratio_error(both, joint), low, high, "" if interval else NO_RECORDS)
+        if interval is None:
+            return Estimated(told, value, None, low, high, NO_RECORDS)
+        return Estimated(told, value, error_within(ratio_error(both, joint), both[0] / both[1], ranges[0]), low, high)
 
 
 NO_RECORDS = "there may be no records: every mean is possible"

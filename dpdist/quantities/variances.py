@@ -14,7 +14,7 @@ import numpy as np
 from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.operators import Matrix
 from dpdist.quantities.base import Estimated, Range, Statistic
-from dpdist.quantities.intervals import fieller, ratio_error
+from dpdist.quantities.intervals import error_within, fieller, ratio_error
 
 VARIANCE, STANDARD_DEVIATION, COVARIANCE, CORRELATION = "variance", "standard deviation", "covariance", "correlation"
 ABOUT_MEANS = "Fieller 1954 about the measured means, within what the ranges allow"
@@ -88,7 +88,7 @@ def variance_of(values: Matrix, covariance: Matrix, width: float, most: float) -
     """
     found = _ratio(VARIANCE, values, covariance, width, (1, 1, 2), (0.0, most))
     root, low, high = (math.sqrt(each) for each in (found.value, found.low, found.high))
-    error = None if found.standard_error is None or root == 0.0 else found.standard_error / (2 * root)
+    error = None if found.standard_error is None else min(found.standard_error / (2 * root), math.sqrt(most) / 2)
     return found, Estimated(STANDARD_DEVIATION, root, error, low, high)
 
 
@@ -127,7 +127,7 @@ def correlation_of(values: Matrix, covariance: Matrix, width: float) -> Estimate
         return Estimated(CORRELATION, math.copysign(1.0, value), None, -1.0, 1.0)
     half = width * error / (1 - value**2)
     low, high = (math.tanh(math.atanh(value) + side * half) for side in (-1, 1))
-    return Estimated(CORRELATION, value, error, low, high)
+    return Estimated(CORRELATION, value, min(error, 1.0), low, high)
 
 
 def _slope(means: Matrix, pair: tuple[int, int]) -> Matrix:
@@ -170,6 +170,7 @@ def _ratio(
     slope[0] = means[0] * means[1]
     rows = np.array([slope, np.eye(values.size)[0]])
     above, joint = rows @ values, rows @ covariance @ rows.T
-    first, last = fieller(above, joint, width) or within
-    value, first, last = (float(np.clip(each, low, high)) for each in (above[0] / number, first, last))
-    return Estimated(statistic, value, ratio_error(above, joint), first, last)
+    interval, ratio = fieller(above, joint, width), float(above[0] / number)
+    value, first, last = (float(np.clip(each, low, high)) for each in (ratio, *(interval or within)))
+    error = None if interval is None else error_within(ratio_error(above, joint), ratio, within)
+    return Estimated(statistic, value, error, first, last)

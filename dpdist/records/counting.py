@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -178,7 +179,7 @@ def _count_partitions(
                     continue
                 rows, numbers = counted_rows(table, source.counts, partition.called)
                 cells, tally = cells_of(rows, source, domain, partition.called)
-                tallies.append(CountSummary(int(numbers.sum()), int(numbers[cells < 0].sum()), tally.clipped))
+                tallies.append(replace(tally, read=int(numbers.sum()), dropped=int(numbers[cells < 0].sum())))
                 yield cells, numbers
 
     dealt = counter.count(number, key, batches())

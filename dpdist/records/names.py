@@ -122,16 +122,19 @@ def _batches(
     New names get the next numbers.
     """
     for partition in partitions_of(source):
-        for given in tables_of(source, domain, partition):
+        for number, given in enumerate(tables_of(source, domain, partition)):
             table, counts = (given, None) if source.counts is None else counted_rows(given, source.counts, partition.called)
             cells_of(table, source, domain, partition.called)
             with reading(partition.called):
                 encoded = texts_of(table[source.columns.get(attribute, attribute)]).dictionary_encode()
                 texts = encoded.dictionary.to_pylist()
                 indices = np.asarray(encoded.indices.fill_null(len(texts)))
-            numbers = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]
-            hashed = None if source.person is None else person_hashes(table, source, partition.called, key)
-            yield np.array([*numbers, -1], dtype=np.int64)[indices], counts, hashed
+            places = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]
+            codes, hashed = np.array([*places, -1], dtype=np.int64)[indices], None
+            if source.person is not None:
+                hashed, absent = person_hashes(table, source, partition, number, key)
+                codes[absent & (source.person_missing == "drop")] = -1
+            yield codes, counts, hashed
 
 
 def _added(

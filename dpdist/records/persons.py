@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
@@ -23,7 +24,6 @@ from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
 from dpdist.records.sources import Participations, PersonType, Source, without_files
 from dpdist.records.types import WORDS, Column, Unconvertible, converted, family_of, texts_of
-from dpdist.records.wording import Called
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 """A record that is dealt out: the keyed hash of its person, and its cell."""
@@ -63,7 +63,7 @@ def count_by_person(
     dealing = partial(_deal_partitions, without_files(source), domain, counter, parts, pending)
     dealt = engine.map(dealing, [(group, key) for group in groups], on_done=on_done)
     gathered = gather(counter.store, counter.work, key, parts, [each for _, some in dealt for each in some])
-    counting = partial(_count_parts, partial(kept_records, without_files(source), domain), counter, gathered)
+    counting = partial(_count_parts, without_files(source), domain, counter, gathered)
     each = parts // tasks
     counted = engine.map(
         counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
@@ -78,9 +78,14 @@ class PersonKey:
 
     content: bytes = field(repr=False)
 
-    def hashed(self, person: str) -> bytes:
-        """128 bits of keyed BLAKE2b."""
-        return hashlib.blake2b(person.encode(), key=self.content, digest_size=16).digest()
+    def hashed(self, person: str, *, alone: bool = False) -> bytes:
+        """128 bits of keyed BLAKE2b.
+
+        Args:
+            alone: whether it is not a person's name, but the place of a record that names none.
+        """
+        kind = b"alone" if alone else b""
+        return hashlib.blake2b(person.encode(), key=self.content, digest_size=16, person=kind).digest()
 
 
 def _deal_partitions(
@@ -98,10 +103,14 @@ def _deal_partitions(
         out.append(deal(counter.store, counter.work, key, parts, (rows["high"] % np.uint64(parts)).astype(np.int64), rows))
 
     for partition in partitions:
-        for table in tables_of(source, domain, partition):
+        for number, table in enumerate(tables_of(source, domain, partition)):
             cells, part = cells_of(table, source, domain, partition.called)
+            persons, absent = person_hashes(table, source, partition, number, person_key)
+            kept = cells >= 0
+            if source.person_missing == "drop":
+                part = replace(part, dropped=part.dropped + int((kept & absent).sum()))
+                kept &= ~absent
             tally = tally + part
-            persons, kept = person_hashes(table, source, partition.called, person_key), cells >= 0
             rows = np.empty(int(kept.sum()), dtype=HASHED)
             rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
             held.append(rows)
@@ -112,22 +121,23 @@ def _deal_partitions(
 
 
 def _count_parts(
-    choose: Callable[[Rows], NDArray[np.int64]], counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
+    source: Source, domain: Domain, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
 ) -> tuple[CountSummary, list[Dealt]]:
     """Keep the chosen records of each person and count them, part after part."""
     number, parts, key = task
-    beyond: list[int] = []
+    tallies = [CountSummary()]
 
     def batches() -> Iterator[Batch]:
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            kept = rows[choose(rows)]
-            beyond.append(rows.size - kept.size)
+            kept = rows[kept_records(source, domain, rows)]
+            repeated = repetitions(rows, _groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
+            tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
             yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
 
     dealt = counter.count(number, key, batches())
-    return CountSummary(beyond_bound=sum(beyond)), dealt
+    return sum(tallies, CountSummary()), dealt
 
 
 def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
@@ -138,9 +148,20 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
         steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
         return first_of_steps(rows, steps, source.participations, source.most_records)
     if source.most_groups is not None:
-        width = math.prod(attribute.kinds for attribute in domain.amounts)  # a group is one whatever its amounts are
-        return first_of_groups(rows, rows["cell"] // width, source.most_groups, source.most_records)
+        return first_of_groups(rows, _groups_of(rows, domain), source.most_groups, source.most_records)
     return first_of_each(rows, source.most_records)
+
+
+def _groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
+    """The group of every record: one whatever its amounts are."""
+    return np.asarray(rows["cell"] // math.prod(attribute.kinds for attribute in domain.amounts))
+
+
+def repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
+    """How many records are of a person who has another one in the same group: all but one of each person and group."""
+    order = np.lexsort((group, rows["low"], rows["high"]))
+    starts, _ = _runs(rows["high"][order], rows["low"][order], group[order])
+    return rows.size - starts.size
 
 
 def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
@@ -229,19 +250,35 @@ def _runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return starts, np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))
 
 
-def person_hashes(table: pa.Table, source: Source, called: Called, key: PersonKey) -> NDArray[np.uint64]:
-    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file."""
+def person_hashes(
+    table: pa.Table, source: Source, partition: Partition, place: int, key: PersonKey
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file. And which name no person.
+
+    Each record that names none has a hash that no other record has.
+
+    Args:
+        place: of the table among those of the partition.
+    Raises: InvalidSpec where a record names none, and the source does not say what to do with it.
+    """
     assert source.person is not None
-    with explained(called, f"the person column {source.person!r}"):
+    with explained(partition.called, f"the person column {source.person!r}"):
         encoded = persons_of(table[source.person], source.person_type).dictionary_encode()
-        persons = encoded.dictionary.to_pylist()
-    if encoded.null_count or "" in persons:
-        number = " or others than whole numbers" if source.person_type == "integer" else ""
+        persons = ["", *encoded.dictionary.to_pylist()]
+    codes = np.asarray(pc.fill_null(pc.add(encoded.indices, 1), 0))
+    absent = np.isin(codes, [code for code, person in enumerate(persons) if person == ""])
+    if absent.any() and source.person_missing is None:
+        called, number = partition.called, " or others than whole numbers" if source.person_type == "integer" else ""
         raise InvalidSpec(
-            f"{called}: the person column {source.person!r} has missing values{number}; remove those records first"
+            f"{called}: the person column {source.person!r} has missing values{number}; set 'missing' of 'person' to 'drop' or "
+            "'each', or remove those records first"
         )
-    hashes = b"".join(map(key.hashed, persons))
-    return np.asarray(np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
+    hashes = np.frombuffer(b"".join(map(key.hashed, persons)), dtype=np.uint64).reshape(-1, 2)[codes]
+    if absent.any():
+        rows = (f"{partition.path}\0{partition.group}\0{place}\0{row}" for row in np.flatnonzero(absent).tolist())
+        alone = b"".join(key.hashed(row, alone=True) for row in rows)
+        hashes[absent] = np.frombuffer(alone, dtype=np.uint64).reshape(-1, 2)
+    return hashes, absent
 
 
 def persons_of(column: Column, kind: PersonType) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -29,21 +29,38 @@ class CountSummary:
     """How reading went. Private: for the operator's eyes, never part of anything published.
 
     Attributes:
-        read, dropped, beyond_bound: records.
+        read, dropped: records.
         clipped: values that were moved to the nearest bin.
+        beyond_bound: other records that do not count because of the bound of their person.
+        out_of_range: amounts that were moved to an end of their range.
+        repeated: where one record counts in each group, a person's further records in a group.
     """
 
     read: int = 0
     dropped: int = 0
     clipped: int = 0
     beyond_bound: int = 0
+    out_of_range: int = 0
+    repeated: int = 0
 
     def __add__(self, other: CountSummary) -> CountSummary:
-        return CountSummary(
-            self.read + other.read,
-            self.dropped + other.dropped,
-            self.clipped + other.clipped,
-            self.beyond_bound + other.beyond_bound,
+        return CountSummary(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+
+    def sentence(self, *, persons: bool) -> str:
+        """For the operator: what became of the records.
+
+        Args:
+            persons: whether persons are counted, so that their further records in a group are no loss.
+        """
+        lost, repeated = self.beyond_bound, ""
+        if persons:
+            repeated = f", {self.repeated:,} more of a person in a group, who counts once there"
+        else:
+            lost += self.repeated
+        beyond = f"{lost:,} beyond the bound of one person{repeated}"
+        return (
+            f"{self.read:,} records read, {self.dropped:,} dropped, {self.clipped:,} clipped, {self.out_of_range:,} amounts moved into "
+            f"their range, {beyond}"
         )
 
 
@@ -94,7 +111,7 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
     rows = table.num_rows
     flat = np.zeros(rows, dtype=np.int64)
     lost = np.zeros(rows, dtype=bool)
-    clipped = 0
+    clipped = out_of_range = 0
     for attribute in domain.attributes:
         name = source.columns.get(attribute.name, attribute.name)
         with explained(called, f"{_meant(attribute)}, its column"):
@@ -107,11 +124,14 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
         if attribute.outside == "error" and outside.any():
             raise UnknownValue(attribute.name, called, not attribute.categories)
         lost |= codes < 0
-        clipped += moved
+        if attribute.amounts is None:
+            clipped += moved
+        else:
+            out_of_range += moved
         flat *= attribute.kinds
         flat += codes
     flat[lost] = -1
-    return flat, CountSummary(rows, int(lost.sum()), clipped)
+    return flat, CountSummary(rows, int(lost.sum()), clipped, out_of_range=out_of_range)
 
 
 def _meant(attribute: Attribute) -> str:

@@ -36,6 +36,8 @@ class ArrowStream(Protocol):
 
 PersonType = Literal["text", "integer"]
 """How persons are told apart: by their text, or as whole numbers (1 is 01)."""
+PersonMissing = Literal["drop", "each"]
+"""What becomes of records that name no person: they do not count, or each is a person of its own."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Source:
         most_groups: cells of each person in which so many records each are kept; None: so many records in all.
         participations: steps of each person in which so many records each are kept; None: so many records in all.
         person_type: what persons are compared as in all files.
+        person_missing: what becomes of records that name no person; None: they are refused.
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
         named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
@@ -86,6 +89,7 @@ class Source:
     participations: Participations | None = None
     grammar: Grammar = PLAIN
     types: Mapping[str, ColumnType] = field(default_factory=dict)
+    person_missing: PersonMissing | None = None
 
     @property
     def digest(self) -> str:
@@ -99,6 +103,7 @@ class Source:
             *([["groups", self.most_groups]] if self.most_groups else []),
             *([["participations", *astuple(self.participations)]] if self.participations else []),
             *([self.person_type] if self.person is not None else []),
+            *([["missing", self.person_missing]] if self.person_missing else []),
             *([["types", sorted(self.types.items())]] if self.types else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
@@ -128,6 +133,7 @@ def source_of(
     most_groups: int | None = None,
     participations: Participations | None = None,
     person_type: PersonType = "text",
+    person_missing: PersonMissing | None = None,
     counts: str | None = None,
     grammar: Grammar = PLAIN,
     attributes: Iterable[str] = (),
@@ -172,6 +178,7 @@ def source_of(
         participations=participations,
         grammar=grammar,
         types=types or {},
+        person_missing=person_missing,
     )
 
 

@@ -97,6 +97,7 @@ class Origin:
             most_groups=person.most_groups,
             participations=steps,
             person_type=person.type,
+            person_missing=person.missing,
             counts=self.counts_column,
             grammar=self._in_files.grammar,
             attributes=self.attributes,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dpdist.records.column_types import ColumnType
-from dpdist.records.sources import PersonType
+from dpdist.records.sources import PersonMissing, PersonType
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
 from dpdist.spec.values import SpecPart, Text
@@ -63,8 +63,20 @@ class Person(SpecPart):
         examples=["integer"],
     )
 
+    missing: PersonMissing | None = Field(
+        None,
+        description="what becomes of a record without a person (null or empty; with 'type: integer' also what is no whole number). 'drop' "
+        "leaves it out. 'each' counts it as a person of its own, so that of whoever has several such records each is protected by "
+        "itself. Default: the release is refused",
+        examples=["drop"],
+    )
+
     @model_validator(mode="after")
     def _of_persons(self) -> Person:
+        if self.missing is not None and self.column is None:
+            raise ValueError(
+                "'missing' says what becomes of records without a person: name the 'column' that identifies persons"
+            )
         if self.most_groups is not None and self.column is None:
             raise ValueError(
                 "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
@@ -80,6 +92,7 @@ class Person(SpecPart):
             "most_records": self.most_records,
             "person": self.column,
             "type": self.type if self.column else None,
+            "missing": self.missing if self.missing == "each" else None,
             "most_groups": self.most_groups,
             "participations": self.participations,
             "separation": self.separation if self.participations else None,

@@ -19,7 +19,7 @@ class SumSpec(Titled):
 
     first: Exact = Field(
         alias="from",
-        description="the smallest amount. Smaller ones are counted as this one, and dpdist never says how many they were",
+        description="the smallest amount. Smaller ones are counted as this one. How many they are is said to the operator alone",
         examples=[0],
     )
     last: Exact = Field(

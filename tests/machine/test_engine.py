@@ -229,6 +229,13 @@ def refuses(folder: str) -> None:
     raise InvalidSpec("no record has a person")
 
 
+def fails(folder: str) -> None:
+    """Says on disk that it was called."""
+    with open(Path(folder) / "calls", "a", encoding="utf-8") as file:
+        file.write("x")
+    raise ValueError("no record has a person")
+
+
 @pytest.mark.usefixtures("without_tls")
 @pytest.mark.parametrize("exchange", [True, False])
 def test_what_a_task_refuses_is_not_tried_again(tmp_path: Path, exchange: bool, caplog: pytest.LogCaptureFixture) -> None:
@@ -246,6 +253,9 @@ def test_what_a_task_refuses_is_not_tried_again(tmp_path: Path, exchange: bool, 
         with pytest.raises(InvalidSpec, match="no record has a person"):
             started.on_largest_worker(refuses, str(tmp_path))
         assert (tmp_path / "calls").read_text() == "xxx"
+        with pytest.raises(TaskFailed, match="ValueError"):  # of a kind that comes again
+            started.map(fails, [str(tmp_path)])
+        assert (tmp_path / "calls").read_text() == "xxxx"
     assert "no record has a person" not in caplog.text
 
 

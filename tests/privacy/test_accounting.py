@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -313,3 +315,17 @@ def test_the_gaussian_of_a_pure_release_does_not_hang_on_the_last_bit(epsilon: F
     if epsilon <= Fraction(1, 1000):  # mu^2 / 2 = pi epsilon^2 / 4 (1 - epsilon^2 (2 - pi/4) / 24 ...)
         exact = math.pi / 4 * float(epsilon) ** 2
         assert exact * (1 - float(epsilon) ** 2) <= found <= exact * (1 + 1e-8) + 1e-12
+
+
+def test_the_documented_losses_of_several_records_are_those_of_group_privacy() -> None:
+    """docs/explanation/neighbours.md: at epsilon 1 and delta 1e-6, and at a pure epsilon of 1."""
+    text = (Path(__file__).parents[2] / "docs/explanation/neighbours.md").read_text()
+    rows = re.findall(r"^\| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \|$", text, re.MULTILINE)
+    gaussian, laplace = Loss.gaussian(rho_for(1.0, 1e-6, "analytic")), Loss.laplace(Fraction(1))
+    assert len(rows) == 5
+    for row in rows:
+        records, rho, pure, epsilon = (float(text.replace(",", "")) for text in row)
+        group = gaussian.for_group(int(records))
+        assert group.rho == int(rho) * gaussian.rho
+        assert laplace.for_group(int(records)).pure == pure
+        assert group.epsilon(1e-6) == pytest.approx(epsilon, abs=0.01)

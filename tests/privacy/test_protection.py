@@ -223,3 +223,12 @@ def test_specs_say_how_persons_are_told_apart(path: str, person: dict[str, str],
         load(small.write(tmp_path, records={"path": path, "person": person})).guarantee.protection.facts().get("type")
         == kind
     )
+
+
+def test_records_without_a_value_are_persons_in_the_sentence() -> None:
+    each = Protection.from_facts({"neighbours": "add-remove", "most_records": 1, "person": "who", "missing": "each"})
+    assert (
+        each.sentence
+        == "All records of one person, those with one value of column 'who', or one record without a value, are added or removed together."
+    )
+    assert Protection.from_facts(each.facts()).facts() == each.facts()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist.domain import Attribute, Domain, Layout
+from dpdist.domain import Attribute, Domain, Layout, amounts_attribute
+from dpdist.domain.amounts import Amounts
 from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.machine import engine
@@ -21,6 +23,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.records import counting
 from dpdist.records.counting import count
 from dpdist.records.hashing import Tags
+from dpdist.records.names import names_of
 from dpdist.records.partials import Counter
 from dpdist.records.persons import PersonKey, _deal_partitions
 from dpdist.records.rows import CountSummary
@@ -411,3 +414,54 @@ def test_cells_are_numbered_up_to_2_to_the_63(tmp_path: Path) -> None:
 def test_memory_that_counting_promises(memory: int, promised: int) -> None:
     some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
     assert counting.task_bytes(Layout(DOMAIN.shape, ()), some) == promised
+
+
+def test_amounts_moved_into_their_range_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pa.table({"sex": list("ffmm"), "euros": [-1.0, 3.0, 500.0, 7.0]}), path)
+    domain = Domain(
+        (Attribute("sex", categories=("f", "m")), amounts_attribute("euros", Amounts(Fraction(0), Fraction(1), 7), None))
+    )
+    _, tally = counted(tmp_path, path, domain)
+    assert tally == CountSummary(read=4, out_of_range=2)
+    assert "0 clipped, 2 amounts moved into their range" in tally.sentence(persons=False)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_records_lost_and_intended_repeats_are_counted_apart(tmp_path: Path, most: int) -> None:
+    """Ann is in three groups, in one of them twice: with two groups one of her records is lost, and one repeats her."""
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pa.table({"work": list("aabcd"), "who": ["ann"] * 4 + ["bob"]}), path)
+    domain = Domain((Attribute("work", categories=tuple("abcd")),))
+    _, tally = counted(tmp_path, path, domain, person="who", most_records=most, most_groups=2)
+    assert tally == CountSummary(read=5, beyond_bound=1, repeated=2 - most)
+    assert ("1 more of a person in a group" in tally.sentence(persons=True)) == (most == 1)
+    assert f"{3 - most} beyond the bound of one person" in tally.sentence(persons=False)
+
+
+@pytest.mark.parametrize(("missing", "kept", "dropped"), [("drop", [1, 1, 0], 4), ("each", [3, 3, 0], 0)])
+def test_records_without_a_person_are_left_out_or_are_persons(
+    tmp_path: Path, missing: str, kept: list[int], dropped: int
+) -> None:
+    """Files alike but for a last row, so that records lie at equal places: those without a person are never one."""
+    data = tmp_path / "data"
+    data.mkdir()
+    domain = Domain((Attribute("work", categories=tuple("abc")),))
+    table = pa.table({"work": list("abacb"), "who": pa.array(["ann", "bob", None, "ann", ""])})
+    pyarrow.parquet.write_table(table, data / "1.parquet", row_group_size=3)
+    pyarrow.parquet.write_table(table.append_column("x", pa.array([1] * 5)), data / "2.parquet", row_group_size=3)
+    counts, tally = counted(tmp_path, data, domain, person="who", person_missing=missing)
+    assert counts.tolist() == kept
+    assert (tally.read, tally.dropped, tally.read - tally.dropped - tally.beyond_bound) == (10, dropped, sum(kept))
+
+
+@pytest.mark.parametrize(("missing", "selected"), [("drop", ["ann's"]), ("each", ["ann's", "nobody's"])])
+def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selected: list[str]) -> None:
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(
+        pa.table({"work": ["ann's", "nobody's", "nobody's"], "who": pa.array(["ann", None, None])}), path
+    )
+    domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
+    found = names_of(source_of(path, columns={}, person="who", person_missing=missing), domain, "work", frozenset(), 9)
+    assert list(found.names) == selected
+    assert found.counts.tolist() == [1, 2][: len(selected)]

@@ -64,7 +64,7 @@ def decoded(folder: Path, records: dict[str, Any]) -> list[Decoded] | None:
                 cells, _ = cells_of(table, source, domain, partition.called)
                 persons = [b""] * len(cells)
                 if source.person is not None:
-                    persons = [each.tobytes() for each in person_hashes(table, source, partition.called, key)]
+                    persons = [each.tobytes() for each in person_hashes(table, source, partition, 0, key)[0]]
                 out += list(zip(persons, cells.tolist(), strict=True))
     except DpdistError:
         return None

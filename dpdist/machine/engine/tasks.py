@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 
 SALT_BYTES = 16
+COMES_AGAIN = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+"""Errors that the same task raises again, wherever it runs."""
 
 
 class Parcel:
@@ -98,7 +100,7 @@ def _called(folder: str, function: Parcel, item: Any) -> Any:
 
 
 def without_data(function: Callable[[Any], _T], item: Any) -> _T | _Refusal:
-    """function(item), or what it refuses. Raises, for Dask to try again: StoreError as it is, TaskFailed for what is not of dpdist.
+    """function(item), or what it refuses. Raises, for Dask to try again, what may not come again: StoreError as it is, else TaskFailed.
 
     Workers log errors and the scheduler keeps them: what other libraries write into theirs may quote a record, and so may the
     errors behind an error.
@@ -106,9 +108,9 @@ def without_data(function: Callable[[Any], _T], item: Any) -> _T | _Refusal:
     try:
         return function(item)
     except Exception as error:  # noqa: BLE001 - whatever it is
-        failure = failure_of(error)
+        failure, again = failure_of(error), isinstance(error, COMES_AGAIN)
     failure.__context__ = failure.__cause__ = None
-    if not isinstance(failure, StoreError | TaskFailed):
+    if again or not isinstance(failure, StoreError | TaskFailed):
         return _Refusal(failure)
     raise failure
 

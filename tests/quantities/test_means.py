@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpdist.quantities.means import MEAN, NO_RECORDS, Mean
+from dpdist.quantities.variances import VARIANCE, Variance
+
+RANGE = (0.0, 200.0)
+
+
+def test_a_mean_of_hardly_any_records_has_no_standard_error() -> None:
+    """The number is 0.01 with a standard error of 10: by the delta method the error of the mean is a million."""
+    made = Mean().made(MEAN, np.array([0.01, 1.0]), np.diag([100.0, 4e6]), 1.96, [RANGE])
+    assert (made.standard_error, made.low, made.high, made.remark) == (None, *RANGE, NO_RECORDS)
+
+
+def test_an_estimate_at_an_end_of_its_range_has_no_standard_error() -> None:
+    made = Mean().made(MEAN, np.array([100.0, 21_000.0]), np.diag([1.0, 1.0]), 1.96, [RANGE])
+    assert (made.value, made.standard_error) == (200.0, None)
+    made = Mean().made(MEAN, np.array([100.0, 2_000.0]), np.diag([1.0, 1e4]), 1.96, [RANGE])
+    assert made.standard_error == pytest.approx((1e4 + 20.0**2) ** 0.5 / 100)
+
+
+FINITE = st.integers(-(10**8), 10**8).map(lambda number: number / 100)
+
+
+@given(st.tuples(FINITE, FINITE, FINITE), st.tuples(*(st.floats(1e-3, 1e9),) * 3))
+def test_no_error_is_larger_than_the_range_allows(
+    values: tuple[float, float, float], variances: tuple[float, float, float]
+) -> None:
+    mean = Mean().made(MEAN, np.array(values[:2]), np.diag(variances[:2]), 1.96, [RANGE])
+    variance = Variance().made(VARIANCE, np.array(values), np.diag(variances), 1.96, [RANGE])
+    for made, (low, high) in ((mean, RANGE), (variance, (0.0, 1e4))):
+        assert made.standard_error is None or made.standard_error <= (high - low) / 2
+        if values[0] != 0:
+            assert low <= made.low <= made.high <= high
