@@ -353,8 +353,8 @@ LIES: dict[str, Lie] = {
     "two records of a person": (COA, "sensitivity", lambda of: of.privacy.update(most_records_of_one_person=2)),
     "more steps of a person": (PERSON, "sensitivity", lambda of: of.privacy.update(participations_of_one_person=4, separation=2)),
     "steps of a person closer together": (PERSON, "sensitivity", lambda of: of.privacy.update(separation=1)),
-    "a smaller cost": (COA, "cost", scaled("cost", 0.999)),
-    "a smaller mean error": (COA, "mean error", scaled("rmse", 0.999)),
+    "a smaller cost": (COA, "cost", scaled("cost", 1 - 1e-8)),
+    "a smaller mean error": (COA, "mean error", scaled("rmse", 1 - 1e-8)),
     "a smaller largest error": (COA, "largest error", lambda of: of.mechanism["compared"][0].update(worst=1.0)),
     "a larger lower bound": (COA, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a larger lower bound of a large domain": (TABLES, "lower bound", scaled("lower_bound", 1.01)),
@@ -405,7 +405,7 @@ def test_a_lie_is_reported_by_the_line_of_its_claim(name: str, honest: Any, tmp_
     copy = forged(tmp_path / "release", ledger)
     lie(copy)
     copy.write(tmp_path / "release")
-    assert verify.line_of(verify.CLAIMS[claim], verify.Release(tmp_path / "release", **copy.asked)).startswith("wrong")
+    assert verify.line_of(verify.CLAIMS[claim], verify.Claimed(tmp_path / "release", **copy.asked)).startswith("wrong")
 
 
 @pytest.mark.parametrize("name", [COA, TERMS, TABLES, pytest.param(PERSON, marks=pytest.mark.slow)])
@@ -450,7 +450,7 @@ def test_what_ask_answers_varies_together_as_is_recomputed(honest: Any) -> None:
     """Random linear questions of a release: estimates and covariances."""
     for name in (COA, TERMS):
         folder, _ = honest(name)
-        release, found = verify.Release(folder), published(place_at(folder))
+        release, found = verify.Claimed(folder), published(place_at(folder))
         questions = [
             "sum of age>=3",
             "sum of sex=m, age<7",

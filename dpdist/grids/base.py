@@ -121,6 +121,18 @@ class Grid(ABC):
         """The sensitivity in grid units, for reports; the exact one is its square."""
         return math.sqrt(self.sensitivity_squared)
 
+    @property
+    def column_squared(self) -> int | None:
+        """At most how far one record (where records are divided, one share) moves z, squared as ``sensitivity_squared`` is: costs are
+        counted in it. None where the strategy's own sensitivity says it exactly."""
+        return None
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float | None:
+        """Total variance of all (weighted) answers for noise of deviation 1, as the whole numbers have it. None where rounding left the
+        strategy as it was, up to a factor."""
+        del workload, work
+        return None
+
     def over_several(self, moved: Distance) -> Grid | None:
         """The grid for changes in several cells or steps, as much in each as the grid was made for; None where it does not know them."""
         if moved.participations is None or moved.groups > 1 or self.stream is None:

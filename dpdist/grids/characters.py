@@ -111,6 +111,20 @@ class CharacterGrid(Grid):
         values = held(measured) if self.form is Form.HELD else held(measured)[kept]
         return RowSpace(held(self.weights)[kept], rows, shape, values)
 
+    @property
+    def column_squared(self) -> int | None:
+        return square(MEMORY, self.weights) if self.form is Form.HELD else None
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        """Of every formula by what is read from each character."""
+        total, cells = 0.0, self.weights.size
+        with work.scratch() as inner:
+            for block, asked in zip(workload.blocks, spectra_of(inner, workload), strict=True):
+                squares = inner.fold(partial(_reading_squares, cells), asked, self.weights)
+                total += block.weight**2 * cells * math.fsum(squares)
+                inner.delete(asked)
+        return total
+
     def reader(self, workload: Workload) -> Reader:
         return FormulaReader(workload, self)
 

@@ -102,8 +102,7 @@ class DenseGrid(Grid):
     @property
     def multiple(self) -> int | None:
         """k when z = k x: every cell is measured alike."""
-        alike = self.mixing.ndim == 1 and self.mixing.strides == (0,)
-        return int(self.mixing[0]) if alike and isinstance(self.base, Identity) else None
+        return int(self.mixing[0]) if self._alike and isinstance(self.base, Identity) else None
 
     def row_blocks(self) -> Iterator[Matrix]:
         """Rows of M B over all cells, (k, cells) int64, block by block."""
@@ -136,6 +135,30 @@ class DenseGrid(Grid):
             counts.check_few(int(sums[-1]))
             return Held(self.apply(sums[:-1]))
         return Held(self.apply(np.asarray(self.base.matvec(counts.cells()), dtype=np.int64)))
+
+    @property
+    def _alike(self) -> bool:
+        """Whether z = k B x: a multiple of the strategy itself."""
+        return self.mixing.ndim == 1 and self.mixing.strides == (0,)
+
+    @property
+    def column_squared(self) -> int | None:
+        if self._alike:
+            return None
+        if self.norm == "l1":
+            return l1_sensitivity(self.mixing, self.base, "add-remove") ** 2
+        return sensitivity_squared(self.mixing, self.base, "add-remove")
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float | None:
+        return None if self._alike else work.largest(self._total_variance, workload)
+
+    def _total_variance(self, workload: Workload) -> float:
+        found = self.least_squares(workload)
+        assert found.basis is not None
+        assert found.inverse is not None
+        squares, vectors = scipy.linalg.eigh(found.basis.gram(), check_finite=False)
+        asked = squares > squares.size * np.finfo(float).eps * squares[-1]  # what nobody asks for may have an error of 2^15
+        return float((squares[asked] @ np.square(vectors[:, asked].T @ found.inverse)).sum())
 
     def reader(self, workload: Workload) -> Reader:
         """The cells as they are where they are asked for, else one least-squares estimate."""
@@ -215,8 +238,13 @@ class DirectGrid(DenseGrid):
     """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
 
     def reader(self, workload: Workload) -> Reader:
-        units = self.mixing * self.spacing if self.mixing.ndim == 1 else workload.weights
-        return DirectReader(workload, self.spacing, units)
+        return DirectReader(workload, self.spacing, self._units(workload))
+
+    def _units(self, workload: Workload) -> Matrix:
+        return self.mixing * self.spacing if self.mixing.ndim == 1 else workload.weights
+
+    def _total_variance(self, workload: Workload) -> float:
+        return float(np.square(workload.weights * self.spacing / self._units(workload)).sum())
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         return False

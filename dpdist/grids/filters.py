@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -126,6 +127,30 @@ class FilterGrid(SeriesGrid):
         shape, place = ((points, self.series), 0) if self.form is Form.HELD else ((self.series, points), 1)
         return series_of(measured, shape, place, together=together)
 
+    @property
+    def column_squared(self) -> int | None:
+        return square(MEMORY, self.coefficients) if self.form is Form.HELD else None
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        """From the coefficients alone: around a circle all steps of a filter have one error, and of the past each has its own."""
+        filters, given = filters_of(workload), in_units(self.coefficients)
+        if self.form is Form.HELD:
+            work = MEMORY
+        with work.scratch() as inner:
+            if self.circular:
+                errors = [error for _, error in read_around(inner, given, filters, [])]
+                squares = [self.steps * error**2 for error in errors]
+            else:
+                reading = reading_of(inner, filters[0], given, name=self.reading_name)
+                squares = [math.fsum(inner.fold(partial(_over_steps, self.steps), reading))]
+        weights = (block.weight for block in workload.blocks)
+        return UNIT**2 * self.series * sum(w**2 * each for w, each in zip(weights, squares, strict=True))
+
+    @property
+    def reading_name(self) -> str | None:
+        """Under which what reads a running sum is kept."""
+        return f"{self.name}-reading" if self.name else None
+
     def reader(self, workload: Workload) -> Reader:
         return FilterReader(workload, self)
 
@@ -174,6 +199,11 @@ class FilterGrid(SeriesGrid):
         return replace(self, coefficients=Held(self.coefficients.read(0, steps)), shape=self.shape_of(steps))
 
 
+def _over_steps(steps: int, start: int, reading: Matrix) -> float:
+    """The part of some coefficients in the variances of all steps, each of which is read from itself and earlier ones."""
+    return float(reading**2 @ np.arange(steps - start, steps - start - reading.size, -1))
+
+
 def series_of(vector: Vector, shape: tuple[int, ...], place: int, *, together: bool) -> list[Vector]:
     """The series along an axis of a table, in C order of the other axes; ``together``: as one vector of all."""
     steps, after = shape[place], math.prod(shape[place + 1 :])
@@ -203,7 +233,7 @@ class FilterReader(TransformReader):
         after, given = math.prod(grid.shape[grid.place + 1 :]), in_units(grid.coefficients)
         if not grid.circular:
             tell = Steps(on_done, 7 + 2 * len(series))
-            reading = reading_of(work, filters[0], given, tell, name=f"{grid.name}-reading" if grid.name else None)
+            reading = reading_of(work, filters[0], given, tell, name=grid.reading_name)
             answers = table_of(read_past(work, reading, series, tell), grid.steps, after)
             spread = scaled(deviations_past(work, reading), UNIT)
             return Transformed(answers, spread=Repeated(spread, after, grid.series // after))

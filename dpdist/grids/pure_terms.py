@@ -19,8 +19,8 @@ from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
 from dpdist.grids.term_grid import TermGrid
-from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, read_term
-from dpdist.grids.terms import Term, row_fourths, row_squares, subsets
+from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, read_term
+from dpdist.grids.terms import Term, row_fourths, row_squares, subsets, total_variance
 from dpdist.grids.totals import Totals, term_absolute
 from dpdist.operators import Matrix, Total
 from dpdist.privacy.noise import Noise
@@ -51,6 +51,15 @@ class PureTermGrid(TermGrid):
         """SHA-256 of all terms and of what they are for: the noise key is bound to it."""
         return hashlib.sha256(f"{super().digest}:{self.norm}:{self.groups}".encode()).hexdigest()
 
+    @property
+    def column_squared(self) -> int:
+        return sum(_reach(term, "add-remove", 1) for term in self.terms) ** 2
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        """Of every group by the one term that answers it."""
+        parts = zip(inverted(self.measured_terms, work.largest(inverses_of, self.measured_terms)), self.groups, strict=True)
+        return sum(total_variance(workload.blocks[number], [part]) for part, group in parts for number in group)
+
     def reader(self, workload: Workload) -> Reader:
         return GroupReader(workload, self)
 
@@ -58,6 +67,21 @@ class PureTermGrid(TermGrid):
 @dataclass(frozen=True)
 class MarginalGrid(PureTermGrid):
     """Marginals, each cell times a whole number that is its marginal's weight."""
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        total = 0.0
+        for block in workload.blocks:
+            known = [
+                (subset, centring(subset, self.shape), self.precision(subset) ** -0.5)
+                for subset in subsets(block.asked_axes)
+            ]
+            total += total_variance(block, known)
+        return total
+
+    def precision(self, subset: Subset) -> float:
+        """That of the table of some attributes without its margins, at unit noise: every marginal that holds them adds its own."""
+        own = ((term, set(term.axes) - set(subset)) for term in self.terms if set(subset) <= set(term.axes))
+        return sum(term.multiplier**2 / math.prod(self.shape[axis] for axis in outside) for term, outside in own)
 
     def reader(self, workload: Workload) -> Reader:
         return MarginalReader(workload, self)
@@ -170,7 +194,7 @@ class MarginalReader:
         z, columns = held(measured), []
         asked = {subset for block in self.workload.blocks for subset in subsets(block.asked_axes)}
         tables = {term.axes: (term, z[place].reshape(term.shape)) for term, place in self.grid.measured_terms.slices()}
-        parts = {subset: combined(subset, tables, self.grid.shape, noise) for subset in asked}
+        parts = {subset: combined(subset, tables, self.grid, noise) for subset in asked}
         for done, block in enumerate(self.workload.blocks, start=1):
             columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))
             if on_done is not None:
@@ -180,17 +204,20 @@ class MarginalReader:
 
 
 def combined(
-    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], shape: tuple[int, ...], noise: Noise
+    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], grid: MarginalGrid, noise: Noise
 ) -> MeasuredTerm:
     """The table of some attributes without its margins, from every marginal that holds them."""
-    total, precision = np.zeros([shape[axis] for axis in subset]), 0.0
+    shape, precision = grid.shape, grid.precision(subset)
+    total = np.zeros([shape[axis] for axis in subset])
     for axes, (term, table) in tables.items():
         if not set(subset) <= set(axes):
             continue
         outside = tuple(place for place, axis in enumerate(axes) if axis not in subset)
         summed = math.prod(shape[axes[place]] for place in outside)
-        weight = term.multiplier**2 / summed
-        total += weight / term.multiplier * table.sum(axis=outside, dtype=np.int64)
-        precision += weight
-    centring = tuple(np.eye(shape[axis]) - 1.0 / shape[axis] for axis in subset)
-    return MeasuredTerm(subset, total, 1.0 / precision, centring, noise.deviation / math.sqrt(precision))
+        total += term.multiplier / summed * table.sum(axis=outside, dtype=np.int64)
+    return MeasuredTerm(subset, total, 1.0 / precision, centring(subset, shape), noise.deviation / math.sqrt(precision))
+
+
+def centring(subset: Subset, shape: Sequence[int]) -> tuple[Matrix, ...]:
+    """What takes the margins off a table of some attributes."""
+    return tuple(np.eye(shape[axis]) - 1.0 / shape[axis] for axis in subset)

@@ -76,6 +76,14 @@ class SymmetricGrid(OverCells):
         """z for counts, (cells,) or (cells, k) int64: overflow on the way wraps and cancels, the result fits."""
         return np.concatenate([part.rows(mixing).matvec(x) for part, mixing in self._parts()])
 
+    @property
+    def column_squared(self) -> int:
+        return _sensitivity_squared(self.symmetry, self.mixings, "add-remove")
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        variances = block_variances(self.symmetry, work.largest(self.inverses))
+        return sum(float(b.weights**2 @ each.ravel()) for b, each in zip(workload.blocks, variances, strict=True))
+
     def reader(self, workload: Workload) -> Reader:
         if workload.fingerprint != self.symmetry.workload.fingerprint:
             raise InvalidInput("a measurement over orbits answers only the queries that it was made for")
@@ -235,13 +243,18 @@ def column_squares(symmetry: Symmetry, mixings: Sequence[Matrix]) -> Matrix:
 
 def largest_variance(symmetry: Symmetry, mixings: Sequence[Matrix]) -> float:
     """Largest variance of an unweighted query at noise of deviation 1."""
-    inverses = [np.linalg.pinv(mixing) for mixing in mixings]
+    variances = block_variances(symmetry, [np.linalg.pinv(mixing) for mixing in mixings])
+    return max(float(each.max()) for each in variances)
+
+
+def block_variances(symmetry: Symmetry, inverses: Sequence[Matrix]) -> list[Matrix]:
+    """Variances of every block's unweighted queries at noise of deviation 1, one axis a factor."""
     blocks = symmetry.workload.blocks
     found = [np.zeros(tuple(f.shape[0] for f in block.factors)) for block in blocks]
     for part, inverse in zip(symmetry.components, inverses, strict=True):
         for place, number in enumerate(part.blocks):
             found[number] += _Said.of(blocks[number], part, place).variances(inverse)
-    return max(float(each.max()) for each in found)
+    return found
 
 
 def _sensitivity_squared(symmetry: Symmetry, mixings: Sequence[Matrix], neighbours: Neighbours) -> int:

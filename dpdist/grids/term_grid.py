@@ -20,8 +20,8 @@ from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTer
 from dpdist.grids.joint import OverCells
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.term_reader import ProductReader, TermReader
-from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity
+from dpdist.grids.term_reader import ProductReader, TermReader, inverses_of, inverted
+from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
 from dpdist.grids.totals import Totals, term_squared
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
@@ -67,6 +67,14 @@ class TermGrid(OverCells):
     def rows(self) -> int:
         """Number of measured values."""
         return sum(term.rows for term in self.terms)
+
+    @property
+    def column_squared(self) -> int:
+        return moved_squared(self.terms, "add-remove", 1)
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        parts = inverted(self.measured_terms, work.largest(inverses_of, self.measured_terms))
+        return sum(total_variance(block, parts, self.directions) for block in workload.blocks)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -168,18 +176,25 @@ def term_grid(
     unit = math.sqrt(sum(term.square for term in terms))
     spacing = unit * 2.0 ** -grid_bits(max_abs_shares)
     whole = tuple(rounded(term, spacing, directions) for term in terms)
+    moved = moved_squared(whole, neighbours, most_records, None if totals is None else (totals, len(shape) - 1))
+    return TermGrid(whole, shape, spacing, moved, sizes=sizes, directions=directions)
+
+
+def moved_squared(
+    terms: Sequence[IntegerTerm], neighbours: Neighbours, most_records: int, totals: tuple[Totals, int] | None = None
+) -> int:
+    """How far one change moves all terms at most, squared; ``totals``: where the total of a person's amounts on an attribute is bounded."""
     squares, rounded_rows = 0, 0
-    for term in whole:
+    for term in terms:
         if totals is None:
             distance = (
                 term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
             )
             squares += most_records**2 * -(-distance // 4**term.shift)
         else:
-            squares += -(-term_squared(totals, term, len(shape) - 1, neighbours) // 4**term.shift)
+            squares += -(-term_squared(totals[0], term, totals[1], neighbours) // 4**term.shift)
         rounded_rows += term.rows if term.shift else 0
-    moved = (math.isqrt(squares - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
-    return TermGrid(whole, shape, spacing, moved**2, sizes=sizes, directions=directions)
+    return ((math.isqrt(squares - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)) ** 2
 
 
 def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:

@@ -20,6 +20,7 @@ from dpdist.grids.integer_terms import IntegerTerm, MeasuredTerms, along
 from dpdist.grids.terms import (
     NO_DIRECTIONS,
     Directions,
+    InvertedTerm,
     block_variances,
     mean_answers,
     oblique_inverse,
@@ -42,6 +43,11 @@ def inverses_of(measured: MeasuredTerms) -> Inverses:
         given = [(factor, measured.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
         found.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in given))
     return tuple(found)
+
+
+def inverted(measured: MeasuredTerms, inverses: Inverses) -> list[InvertedTerm]:
+    """What variances depend on, of every term, for noise of deviation 1."""
+    return [(term.axes, own, _unit(term)) for term, own in zip(measured.terms, inverses, strict=True)]
 
 
 @dataclass(frozen=True)

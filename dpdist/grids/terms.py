@@ -81,7 +81,7 @@ def _cheapest(matrix: Matrix) -> Operator:
 Directions = Mapping[int, Matrix]
 """For an attribute, whole numbers that its rows are orthogonal to; their sum is not zero. Missing: all ones."""
 NO_DIRECTIONS: Directions = {}
-MeasuredTerm = tuple[tuple[int, ...], tuple[Matrix, ...], float]
+InvertedTerm = tuple[tuple[int, ...], tuple[Matrix, ...], float]
 """A measured term as it is read: its attributes, the pseudo-inverse of each factor, and the deviation of its noise."""
 
 
@@ -138,7 +138,20 @@ def placed(values: Matrix, place: int, dimensions: int) -> Matrix:
     return values.reshape([-1 if position == place else 1 for position in range(dimensions)])
 
 
-def block_variances(block: Block, parts: Iterable[MeasuredTerm], directions: Directions = NO_DIRECTIONS) -> Matrix:
+def total_variance(block: Block, parts: Iterable[InvertedTerm], directions: Directions = NO_DIRECTIONS) -> float:
+    """The sum of a block's ``block_variances``, each times the squared weight of its query: no query is looked at by itself."""
+    asked, total = dict(zip(block.axes, block.scaled(block.factors), strict=True)), 0.0
+    for axes, inverses, deviation in parts:
+        square = deviation**2
+        for axis, inverse in zip(axes, inverses, strict=True):
+            square *= float(row_squares(asked.get(axis, Total(inverse.shape[0])), inverse).sum())
+        for axis in set(block.axes) - set(axes):
+            square *= float(np.square(mean_answers(asked[axis], directions.get(axis))).sum())
+        total += square
+    return block.weight**2 * total
+
+
+def block_variances(block: Block, parts: Iterable[InvertedTerm], directions: Directions = NO_DIRECTIONS) -> Matrix:
     """Variance of each of a block's unweighted queries, in the order of its factors' rows, an array of one axis a factor.
 
     The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside (u_j, and the oblique inverse, where

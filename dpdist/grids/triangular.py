@@ -80,6 +80,20 @@ class TriangularGrid(SeriesGrid):
     def _by_step(self, table: Matrix) -> Matrix:
         return np.moveaxis(table, self.place, 0).reshape(self.steps, self.series)
 
+    @property
+    def column_squared(self) -> int:
+        return sensitivity_squared(self.factor, Identity(self.steps), "add-remove")
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        return self.series * workload.blocks[0].weight ** 2 * float(np.square(work.largest(self.errors, workload)).sum())
+
+    def errors(self, workload: Workload) -> Matrix:
+        """The standard error of every step for noise of deviation 1."""
+        factor, (each,) = self.factor.astype(np.float64), filters_of(workload)
+        inverse = scipy.linalg.solve_triangular(factor, np.eye(self.steps), lower=True, overwrite_b=True, check_finite=False)
+        spread = np.tril(each.matvec(inverse))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", spread, spread)))
+
     def reader(self, workload: Workload) -> Reader:
         return TriangularReader(workload, self)
 
@@ -123,10 +137,7 @@ class TriangularReader(TransformReader):
         factor = grid.factor.astype(np.float64)
         z = held(measured).reshape(grid.steps, grid.series).astype(np.float64)
         read = each.matvec(scipy.linalg.solve_triangular(factor, z, lower=True, check_finite=False))
-        inverse = scipy.linalg.solve_triangular(factor, np.eye(grid.steps), lower=True, overwrite_b=True, check_finite=False)
-        spread = np.tril(each.matvec(inverse))
-        errors = np.sqrt(np.einsum("ij,ij->i", spread, spread))
-        both = (read, np.repeat(errors[:, None], grid.series, axis=1))
+        both = (read, np.repeat(grid.errors(self.workload)[:, None], grid.series, axis=1))
         answers, deviations = (Held(self._in_order(values)) for values in both)
         return Transformed(answers, spread=deviations)
 

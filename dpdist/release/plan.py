@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
+from dpdist.release.costs import column, for_persons, in_whole_numbers
 from dpdist.release.lower_bounds import lower_bound
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
@@ -40,9 +41,7 @@ from dpdist.release.private_names import facts_of, prepared
 from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.spec.queries.importance import ErrorTarget
-from dpdist.strategies import (
-    Strategy,
-)
+from dpdist.strategies import Strategy
 from dpdist.strategies.needs import Effort
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.visits import bounds_steps, steps_bound
@@ -67,7 +66,7 @@ class Design:
         table: the mechanisms compared.
         noise: what is added to the grid's integers.
         loss: what the release will be charged.
-        compared: the strategies of all mechanisms compared.
+        compared: the strategies of all mechanisms compared, as they were before they were rounded.
         scale: what measured values are divided by to become answers (``Domain.scale``).
         persons: what no strategy can beat for persons in several cells or steps, with its proof; None where it is not known.
     """
@@ -84,11 +83,11 @@ class Design:
 
     @property
     def noise_multiplier(self) -> float:
-        """Scale of the noise over the strategy's sensitivity to one record: what predicted errors are multiples of.
+        """Scale of the noise over the sensitivity of what is measured to one record: what predicted errors are multiples of.
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.scale
+        return self.noise.scale / column(self.strategy, self.grid) / self.scale
 
     @property
     def variance(self) -> float:
@@ -101,6 +100,11 @@ class Design:
         """Predicted standard error of the worst query, None where it was not computed."""
         own = next(row for row in self.table if row.mechanism == self.strategy.name)
         return None if own.worst is None else own.worst * self.noise_multiplier
+
+    def in_whole_numbers(self, context: Context, queries: Workload) -> Self:
+        """The same with the cost and the errors of the whole numbers that are measured."""
+        strategy, table = in_whole_numbers(context, queries, self.strategy, self.grid, self.table)
+        return replace(self, strategy=strategy, table=table)
 
     def facts(self, queries: int, cap: Cap) -> dict[str, Any]:
         """What a certificate says of a kind of noise that the spec left open: predicted errors, rho, and the part of the whole cap."""
@@ -286,12 +290,13 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     table = candidates(compared, workload, lower)
     persons = _persons(context, job, compared) if reaches else None
     if reaches:
-        table = _for_persons(table, strategy, reaches, persons, job.moved.records)
+        table = for_persons(table, strategy, reaches, persons, job.moved.records)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return Design(
+    design = Design(
         strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale, persons
     )
+    return design.in_whole_numbers(context, workload)
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
@@ -326,7 +331,7 @@ def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
     if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
         return {}
     grids = ((strategy, _grid(job, strategy)) for strategy in compared)
-    return {strategy.name: grid.sensitivity * grid.spacing / strategy.sensitivity for strategy, grid in grids}
+    return {strategy.name: grid.sensitivity / column(strategy, grid) for strategy, grid in grids}
 
 
 def _best(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
@@ -352,30 +357,11 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     return max(proofs, key=lambda each: each.lower_bound, default=None)
 
 
-def _for_persons(
-    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
-) -> list[Candidate]:
-    """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
-
-    They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
-    known; what is certified for changes of one cell does not count.
-    """
-    bound = None if persons is None else persons.lower_bound
-
-    def seen(row: Candidate) -> Candidate:
-        own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
-        gap = None if row.cost is None or bound is None else row.cost * (own / records) ** 2 / bound - 1.0
-        cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
-        return replace(row, cost=cost, worst=worst, gap=gap)
-
-    return [seen(row) for row in table]
-
-
 def alternatives_of(planned: Plan) -> Iterator[Plan]:
     """The plans with every other strategy that was compared."""
     for option in planned.options:
         for strategy in option.compared:
-            if strategy is planned.strategy:
+            if (strategy.name, option.noise.kind) == (planned.strategy.name, planned.noise.kind):
                 continue
             grid = _grid(planned.job, strategy)
             bought = planned.job.guarantee.budget.loss_with(grid.norm)

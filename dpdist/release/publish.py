@@ -185,7 +185,7 @@ def published_measurement(
 def _bound_weights(context: Context, planned: Plan) -> DualWeights | None:
     """What proves the certificate's lower bound for what is published."""
     lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
-    option = next((each for each in planned.options if any(s is planned.strategy for s in each.compared)), None)
+    option = next((each for each in planned.options if each.noise.kind == planned.noise.kind), None)
     if (
         lower is None
         or option is None

@@ -45,7 +45,12 @@ class ReleaseCourse:
         if known is None or planned.binding(None) == known.spec_digest:
             return planned
         others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
-        return next(others, planned)  # without one the ledger refuses, and says why
+        return self._stated(context, next(others, planned))  # without one the ledger refuses, and says why
+
+    def _stated(self, context: Context, found: Plan) -> Plan:
+        """The plan that was chosen, or another one with the cost of what it measures."""
+        chosen = found.strategy is self.planned.strategy
+        return found if chosen else found.in_whole_numbers(context, found.job.workload.queries)
 
     def part(self, ledger: Ledger) -> StreamPart | None:
         """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
@@ -103,7 +108,7 @@ class Growing(ReleaseCourse):
             found = self._begun(context, planned, releases)
             horizons = (each for each in (found, found.former) if each is not None)
             if known & {stream_digest(each, self.stream.name) for each in horizons}:
-                return found
+                return self._stated(context, found)
         return self._begun(context, self.planned, releases)
 
     def _compared(self) -> Iterator[Plan]:

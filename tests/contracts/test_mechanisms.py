@@ -74,8 +74,8 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
         float(np.sqrt(np.mean((weights * exact) ** 2))), rel=1e-3
     )
     if planned.strategy.workload_cost is not None:  # what a certified gap is computed from
-        claimed = planned.strategy.workload_cost * planned.noise_multiplier**2
-        assert claimed == pytest.approx(float(np.sum((weights * exact) ** 2)), rel=1e-3)
+        claimed, found = planned.strategy.workload_cost * planned.noise_multiplier**2, float(np.sum((weights * exact) ** 2))
+        assert found <= claimed <= found * (1 + 1e-7)
     if compared.worst is not None:
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpdist.machine import engine
@@ -11,6 +12,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.release import refusals
+from dpdist.release.answers import answer
 from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count, files_of
@@ -19,10 +21,12 @@ from dpdist.release.streams import course_of
 from dpdist.spec import load
 from tests import small
 
+AGES = {"age": {"from": 0, "to": 11}}
+FILTERS = [{"filters": {"of": "age", "apply": [{"window": 3}, {"exponential": 0.7}]}}]
 SERIES = {
     "mechanism": "square-root",
     "workload": [{"filters": {"of": "age", "apply": [{"exponential": 0.8}]}}],
-    "domain": {"age": {"from": 0, "to": 11}},
+    "domain": AGES,
 }
 
 
@@ -33,9 +37,9 @@ def context_of(home: Path) -> Context:
 def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> None:
     """Under 'auto', when a later version prefers another one of those that it compares."""
     context = context_of(home)
-    planned = plan(context, load(small.write(home.parent / "data", workload=[{"cdf": {"of": "age"}}])))
+    planned = plan(context, load(small.write(home.parent / "data", workload=FILTERS, domain=AGES)))
     others = {other.strategy.name: other for other in alternatives_of(planned)}
-    name, other = others.popitem()
+    name, other = "convolution", others["convolution"]
     assert course_of(planned).as_charged(context) is planned
     counts, _ = count(context, other.job.source, other.job.measured, other.layout)
     with opened(home) as ledger:
@@ -44,6 +48,13 @@ def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> No
     kept = course_of(planned).as_charged(context)
     assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
     assert course_of(other).as_charged(context) is other
+    z = context.store.put(context.store.scratch(), np.zeros(kept.grid.rows, dtype=np.int64))
+    error = answer(context, kept, z).error.read(0, kept.workload.shape[0])
+    claimed = kept.strategy.workload_cost * kept.noise_multiplier**2
+    assert error @ error <= claimed <= (error @ error) * (1 + 1e-8)  # of its whole numbers, as of the one that is chosen
+    row = next(each for each in kept.table if each.mechanism == name)
+    assert row.cost == kept.strategy.workload_cost
+    assert row.worst * kept.noise_multiplier == pytest.approx(error.max(), rel=1e-6)
 
 
 def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

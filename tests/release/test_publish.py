@@ -171,7 +171,7 @@ def test_am_on_the_engine(home: Path) -> None:
     spec = load(path)
     done = run(path, home)
     expected = eigen_design(spec.workload.queries.gram(), group_size=4)
-    assert done.plan.strategy.workload_cost == pytest.approx(expected.workload_cost, rel=1e-9)
+    assert done.plan.strategy.workload_cost == pytest.approx(expected.workload_cost, rel=1e-8)
     assert done.plan.strategy.gap > 0
     whole = load(small.write(home.parent / "data", mechanism="eigen", workload=workload))
     context = Context(

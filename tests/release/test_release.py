@@ -154,7 +154,7 @@ def test_formulas_over_binary_attributes(home: Path) -> None:
     published, certificate = report.load(done.folder)
     assert done.plan.layout.size == 4
     assert certificate["mechanism"]["name"] == "convolution"
-    assert certificate["mechanism"]["certified_gap"] < 1e-9
+    assert certificate["mechanism"]["certified_gap"] < 2e-9
     assert published["query"].to_pylist()[:2] == ["(sex m) or (old yes)", "(sex m) or (old no)"]
     sex, old = table["sex"].to_numpy(zero_copy_only=False) == "m", table["age"].to_numpy() > 6
     truth = [float(((sex ^ a) | (old ^ b)).sum()) for a in (False, True) for b in (False, True)]
@@ -519,7 +519,7 @@ def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
     done = dp.run(spec, records=pa.table(columns), engine="inline")
     table, certificate = report.load(done.folder)
     assert certificate["cells"] == 641263392000000000
-    assert certificate["mechanism"]["certified_gap"] < 1e-9
+    assert certificate["mechanism"]["certified_gap"] < 2e-9
     truth = []
     for block in done.job.workload.queries.blocks:
         names = [f"a{axis}" for axis in block.axes]
