@@ -138,6 +138,16 @@ class Product:
         sizes = [size if axis in self.axes else 1 for axis, size in enumerate(shape)]
         return np.broadcast_to(self.factors[0].dense.reshape(-1, *sizes), (self.rows, *shape)).reshape(self.rows, -1)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest that these queries count where no cell is negative: by the sign of their entries alone."""
+        entries = [1.0, 1.0]
+        for factor in self.factors:
+            own = [0.0, 1.0] if factor.matrix is None else [float(factor.matrix.min()), float(factor.matrix.max())]
+            products = [one * other for one in entries for other in own]
+            entries = [min(products), max(products)]
+        return 0.0 if entries[0] >= 0 else -math.inf, 0.0 if entries[1] <= 0 else math.inf
+
     def gram(self, axis: int, size: int) -> Array:
         """W'W along an attribute, of rows with their scales."""
         rows = self.along(axis, size).dense * (self.scales[self.axes.index(axis)][:, None] if axis in self.axes else 1.0)
@@ -646,6 +656,16 @@ class Release:
 
     # ---- what is published
 
+    @property
+    def possible(self) -> Array:
+        """Of each row the least and the largest that its true answer can be, where intervals are cut: no count is negative."""
+        ends = [(-math.inf, math.inf)] * len(self.groups)
+        if "possible" in self.certificate["confidence"]:
+            below = any("bound" in each.get("amounts", {}) for each in self.facts["attributes"])
+            near(below, False, what="whether a cell may hold less than nothing: ")
+            ends = [group.ends for group in self.groups]
+        return np.repeat(ends, [group.rows for group in self.groups], axis=0)
+
     def check_column(self, column: str, place: int) -> str:
         done = self.certificate["post_processing"]
         changed = [text for text in done if "whole numbers" not in text and "left out" not in text]
@@ -657,7 +677,9 @@ class Release:
         widest = errors * (LAPLACE_95 if self.laplace else NORMAL_95)  # an interval may be as wide as that of one draw
         half = errors * NORMAL_95 + (widest - errors * NORMAL_95) * draws * (1.44 - 0.44 * draws) + whole / 2
         values, widest = np.rint(values) if whole else values, widest + whole / 2
-        ends = (values - widest, values - half), (values + half, values + widest)
+        ends = [
+            tuple(np.clip(values + each, *self.possible.T) for each in sides) for sides in ((-widest, -half), (half, widest))
+        ]
         right = [(values, values), (errors, errors), *ends][place]
         allowed = (0.51, 0.0051, 0.52, 0.52)[place] * 10.0**-digits + 1e-6 * errors + 1e-9 * np.abs(values).max()
         names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
