@@ -156,6 +156,16 @@ class Rows:
         sizes = [size if axis in self.axes else 1 for axis, size in enumerate(shape)]
         return np.broadcast_to(self.factors[0].dense.reshape(-1, *sizes), (self.rows, *shape)).reshape(self.rows, -1)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest that these queries count where no cell is negative: by the sign of their entries alone."""
+        entries = [1.0, 1.0]
+        for factor in self.factors:
+            own = [0.0, 1.0] if factor.matrix is None else [float(factor.matrix.min()), float(factor.matrix.max())]
+            products = [one * other for one in entries for other in own]
+            entries = [min(products), max(products)]
+        return 0.0 if entries[0] >= 0 else -math.inf, 0.0 if entries[1] <= 0 else math.inf
+
     def gram(self, axis: int, size: int) -> Array:
         """W'W along an attribute, of rows with their scales."""
         rows = self.along(axis, size).dense * (self.scales[self.axes.index(axis)][:, None] if axis in self.axes else 1.0)
@@ -648,6 +658,16 @@ class Claimed:
 
     # ---- what is published
 
+    @property
+    def possible(self) -> Array:
+        """Of each row the least and the largest that its true answer can be, where intervals are cut: no count is negative."""
+        ends = [(-math.inf, math.inf)] * len(self.groups)
+        if "possible" in self.certificate["confidence"]:
+            below = any("bound" in each.get("amounts", {}) for each in self.facts["attributes"])
+            near(below, False, what="whether a cell may hold less than nothing: ")
+            ends = [group.ends for group in self.groups]
+        return np.repeat(ends, [group.rows for group in self.groups], axis=0)
+
     @cached_property
     def published(self) -> tuple[Array, dict[str, tuple[Array, Array]]]:
         """Of every row that is published its group, and the least and the most that each column may be."""
@@ -661,7 +681,8 @@ class Claimed:
         widest = (LAPLACE_95 if self.laplace else NORMAL_95) * errors  # an interval may be as wide as that of one draw
         half, widest = narrow + (widest - narrow) * draws * (1.44 - 0.44 * draws) + whole / 2, widest + whole / 2
         found = {"answer": (values, values, 0.51), "standard_error": (errors, errors, 0.0051)}
-        found |= {"low_95": (values - widest, values - half, 0.52), "high_95": (values + half, values + widest, 0.52)}
+        low, least, most, high = (np.clip(values + each, *self.possible.T) for each in (-widest, -half, half, widest))
+        found |= {"low_95": (low, least, 0.52), "high_95": (most, high, 0.52)}
         shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.abs(values).max()
         if (rule := self.certificate.get("suppression")) is not None:
             shown = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)

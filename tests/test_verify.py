@@ -242,6 +242,11 @@ def at_90_percent(of: Forged) -> None:
         row.update(low_95=str(float(row["answer"]) - half), high_95=str(float(row["answer"]) + half))
 
 
+def below_zero(of: Forged) -> None:
+    row = next(row for row in of.rows if float(row["low_95"]) == 0.0)
+    row["low_95"] = str(float(row["answer"]) - 1.96 * float(row["standard_error"]))
+
+
 def array(name: str, change: Callable[[Any], Any]) -> Callable[[Forged], None]:
     """A lie in an array of the measurement."""
     return lambda of: of.arrays.update({name: change(of.arrays[name].copy())})
@@ -345,6 +350,7 @@ LIES: dict[str, Lie] = {
     "half of all standard errors": (TERMS, "standard errors", told("standard_error", lambda value: value / 2, slice(None))),
     "a lower end": (COA, "lower ends of intervals", told("low_95", lambda value: value + 0.05)),
     "an upper end": (COA, "upper ends of intervals", told("high_95", lambda value: value - 0.05)),
+    "an interval that is not cut at 0": (TABLES, "lower ends of intervals", below_zero),
     "intervals of 90 percent": (COA, "upper ends of intervals", at_90_percent),
     "records that are replaced": (
         COA, "sensitivity", lambda of: of.privacy.update(neighbours="replace-one", one_change="One record is replaced by any other."),

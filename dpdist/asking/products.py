@@ -33,6 +33,18 @@ class Linear:
     def __mul__(self, factor: float) -> Linear:
         return Linear(tuple((factor * coefficient, vectors) for coefficient, vectors in self.products))
 
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        """Ends between which all its entries lie."""
+        least = largest = 0.0
+        for coefficient, vectors in self.products:
+            both = coefficient, coefficient
+            for vector in vectors.values():
+                products = [one * float(end) for one in both for end in (vector.min(), vector.max())]
+                both = min(products), max(products)
+            least, largest = least + both[0], largest + both[1]
+        return least, largest
+
     def within(self, vectors: Mapping[int, Matrix]) -> Linear:
         """The same, each product times one vector an attribute."""
         return Linear(tuple((coefficient, _both(given, vectors)) for coefficient, given in self.products))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from dpdist.machine.objects import Place
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.certificate import Certificate
+from dpdist.page.intervals import Possible, interval
 from dpdist.page.measurement import Measurement
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.quantities.base import Estimated
@@ -144,23 +145,25 @@ class Published:
 
     def _sum(self, text: str, asked: Sum) -> Answer:
         if asked.below is None:
-            return self._answer(text, self._read([asked.above]), 0)
+            return self._answer(text, self._read([asked.above]), 0, asked.above)
         both = [asked.above, asked.below]
         values, covariance = self._read(both).values, self._covariance(both)
         if values[1] == 0.0:
             return Answer(text, math.nan, None, None, None, remark="the denominator is zero")
-        interval = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
-        remark = "" if interval else "the denominator may be zero: no bounded interval"
-        low, high = interval or (None, None)
-        error = ratio_error(values, covariance) if interval else None
+        found = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
+        remark = "" if found else "the denominator may be zero: no bounded interval"
+        low, high = found or (None, None)
+        if low is not None and all(self._possible.ends(each.entry_range)[0] >= 0 for each in both):
+            low = max(low, 0.0)
+        error = ratio_error(values, covariance) if found else None
         return Answer(text, float(values[0] / values[1]), error, low, high, remark=remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
         values = powers(self.measurement.domain.attributes[asked.of], AMOUNT)
         groups = list(self._groups(asked.by, asked.among))
         reading = self._read([among.within({asked.of: values}) for _, among in groups])
-        for place, (group, _) in enumerate(groups):
-            yield self._answer(text, reading, place, group)
+        for place, (group, among) in enumerate(groups):
+            yield self._answer(text, reading, place, among.within({asked.of: values}), group)
 
     def _statistics(self, text: str, asked: StatisticOf) -> Iterator[Answer]:
         groups = list(self._groups(asked.by, asked.among))
@@ -216,13 +219,13 @@ class Published:
             ranks = int(best[place]), int(worst[place])
             sure = "surely in the top" if ranks[1] <= asked.count else "perhaps in the top"
             remark = f"{sure} {asked.count}; its place is {_span(*ranks)} of {len(groups)}"
-            out.append(self._answer(text, reading, int(place), groups[place][0], remark, ranks))
+            out.append(self._answer(text, reading, int(place), linear[place], groups[place][0], remark, ranks))
         return out
 
     def _at_least(self, text: str, asked: AtLeast) -> list[Answer]:
         groups = list(self._groups(asked.of, asked.among))
         reading = self._read([among for _, among in groups])
-        found = [self._answer(text, reading, place, group) for place, (group, _) in enumerate(groups)]
+        found = [self._answer(text, reading, place, among, group) for place, (group, among) in enumerate(groups)]
         out = []
         for place in np.argsort(-reading.values, kind="stable"):
             each = found[place]
@@ -230,7 +233,7 @@ class Published:
             assert isinstance(each.high, float)
             if each.high >= asked.least:
                 sure = "surely" if each.low >= asked.least else "perhaps"
-                out.append(self._answer(text, reading, int(place), each.group, f"{sure} at least {asked.least:g}"))
+                out.append(replace(each, remark=f"{sure} at least {asked.least:g}"))
         return out
 
     def _groups(self, by: tuple[Grouping, ...], among: Linear) -> Iterator[tuple[dict[str, str], Linear]]:
@@ -252,6 +255,7 @@ class Published:
         text: str,
         reading: Reading,
         place: int,
+        asked: Linear,
         group: dict[str, str] | None = None,
         remark: str = "",
         ranks: tuple[int, int] | None = None,
@@ -259,7 +263,13 @@ class Published:
         noise, value = self.measurement.noise, float(reading.values[place])
         error = math.sqrt(float(reading.squares[place])) * noise.deviation
         half = error * float(noise.half_width_95(reading.concentrations[place]))
-        return Answer(text, value, error, value - half, value + half, group or {}, remark, ranks)
+        low, high = (float(end) for end in interval(value, half, self._possible.ends(asked.entry_range)))
+        return Answer(text, value, error, low, high, group or {}, remark, ranks)
+
+    @cached_property
+    def _possible(self) -> Possible:
+        """What is known of the true counts, where intervals are cut."""
+        return Possible.of(self.certificate)
 
     def _read(self, asked: Sequence[Linear]) -> Reading:
         try:

@@ -115,6 +115,12 @@ class Operator(ABC):
         return float(self.row_norms_squared().max(initial=0.0))
 
     @property
+    def entry_range(self) -> tuple[float, float]:
+        """The least and the largest entry, or ends between which all entries lie."""
+        ends = np.array([(rows.min(), rows.max()) for rows in (self.rows(*bounds) for bounds in self.row_blocks())])
+        return float(ends[:, 0].min()), float(ends[:, 1].max())
+
+    @property
     def frobenius_squared(self) -> float:
         """Sum of all squared entries."""
         return float(self.column_norms_squared().sum())

@@ -37,6 +37,10 @@ class Dense(Operator):
     def rows(self, start: int, stop: int) -> Matrix:
         return self.array[start:stop].astype(np.float64)
 
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        return float(self.array.min()), float(self.array.max())
+
     def description(self) -> tuple[object, ...]:
         return ("dense", self.array)
 
@@ -79,6 +83,10 @@ class Sparse(Operator):
 
     def column_norms_l1(self) -> Matrix:
         return np.asarray(abs(self.matrix).sum(axis=0), dtype=np.float64).ravel()
+
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        return float(self.matrix.data.min(initial=0.0)), float(self.matrix.data.max(initial=0.0))
 
     def description(self) -> tuple[object, ...]:
         parts = (self.matrix.indptr, self.matrix.indices, self.matrix.data)

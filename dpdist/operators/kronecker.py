@@ -96,6 +96,14 @@ class Kronecker(Operator):
         return out
 
     @property
+    def entry_range(self) -> tuple[float, float]:
+        least, largest = 1.0, 1.0
+        for factor in self.factors:
+            products = [one * other for one in (least, largest) for other in factor.entry_range]
+            least, largest = min(products), max(products)
+        return least, largest
+
+    @property
     def longest_row_squared(self) -> float:
         return math.prod(f.longest_row_squared for f in self.factors)
 

@@ -35,6 +35,10 @@ class Counting(Operator):
     def column_norms_l1(self) -> Matrix:
         return self.column_norms_squared()
 
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
 
 class Identity(Counting):
     """The count of each cell."""

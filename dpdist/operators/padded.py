@@ -64,6 +64,11 @@ class Padded(Operator):
         return self._widened(self.operator.column_norms_l1())
 
     @property
+    def entry_range(self) -> tuple[float, float]:
+        least, largest = self.operator.entry_range
+        return min(least, 0.0), max(largest, 0.0)
+
+    @property
     def longest_row_squared(self) -> float:
         return self.operator.longest_row_squared
 

@@ -114,6 +114,7 @@ class Profile:
         row_squares: squared L2 norm of every row, (rows,) float64.
         column_squares, column_sums: of every column, (columns,) float64: squared L2 norm, L1 norm.
         integral: whether every entry is whole.
+        entry_range: the least and the largest entry.
     """
 
     digest: str
@@ -121,6 +122,7 @@ class Profile:
     column_squares: Matrix
     column_sums: Matrix
     integral: bool
+    entry_range: tuple[float, float]
 
 
 class Tall(Operator):
@@ -139,6 +141,10 @@ class Tall(Operator):
     def integral(self) -> bool:  # type: ignore[override]
         return self.profile.integral
 
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        return self.profile.entry_range
+
     @cached_property
     def profile(self) -> Profile:
         """Norms, digest and kind of the entries. Raises: InvalidInput for entries that are no finite numbers."""
@@ -150,6 +156,7 @@ class Tall(Operator):
             np.sum([part.column_squares for part in parts], axis=0),
             np.sum([part.column_sums for part in parts], axis=0),
             all(part.integral for part in parts),
+            (min(part.entry_range[0] for part in parts), max(part.entry_range[1] for part in parts)),
         )
 
     def _profile_of(self, bounds: tuple[int, int]) -> Profile:
@@ -170,7 +177,8 @@ class Tall(Operator):
         for part in content:
             digest.update(np.ascontiguousarray(part).data)
         integral = block.dtype.kind == "i" or bool((values == np.rint(values)).all())
-        return Profile(digest.hexdigest(), rows, columns, sums, integral)
+        ends = (float(block.min()), float(block.max()))
+        return Profile(digest.hexdigest(), rows, columns, sums, integral, ends)
 
     def matvec(self, x: Matrix) -> Matrix:
         return np.concatenate(list(in_order(lambda bounds: self._like(x, *bounds) @ x, _cut(self.shape, 0, self.shape[0]))))

@@ -101,6 +101,11 @@ class Toeplitz(Operator):
         return np.asarray(scipy.fft.rfft(_folded(self.coefficients, self.first_lag, points)))
 
     @property
+    def entry_range(self) -> tuple[float, float]:
+        values = self.coefficients
+        return min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+
+    @property
     def reach(self) -> int:
         """Steps that a circle needs beyond n so that the filter does not see its own other end."""
         last = self.first_lag + self.entries.size - 1

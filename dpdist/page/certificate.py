@@ -91,11 +91,19 @@ class StreamFacts(TypedDict):
     extended_from: NotRequired[HorizonFacts]
 
 
+class PossibleFacts(TypedDict):
+    """``confidence.possible`` of a certificate."""
+
+    least: float
+    records: float | None
+
+
 class ConfidenceFacts(TypedDict):
     """``confidence`` of a certificate."""
 
     level: float
     columns: list[str]
+    possible: NotRequired[PossibleFacts]
 
 
 SumsFacts = TypedDict(

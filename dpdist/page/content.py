@@ -12,6 +12,7 @@ import numpy as np
 
 from dpdist.arrays.vector import Held, Vector, batches, held, least_positive
 from dpdist.operators import Matrix
+from dpdist.page.intervals import ANYWHERE, Ends
 from dpdist.page.measurement import Measurement
 from dpdist.page.suppression import Suppression
 from dpdist.sizes import SIZES, Sizes
@@ -41,6 +42,7 @@ class Content:
         means, variances: the tables of means and of variances of amounts; None where none is asked for.
         suppression: which answers are shown; None: all of them.
         verifier: whether a copy of the verifier lies beside the files.
+        ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
         counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
     """
 
@@ -60,6 +62,7 @@ class Content:
     suppression: Suppression | None = None
     verifier: bool = False
     counted: tuple[bool, ...] = ()
+    ends: tuple[Ends, ...] = ()
 
     def compared(self, start: int, stop: int) -> Matrix:
         """Which of some rows suppression compares."""
@@ -79,6 +82,11 @@ class Content:
             hidden = self.compared(start, stop) & ~self.suppression.shows(answer, error)
             answer[hidden] = half[hidden] = np.nan
         return answer, error, half
+
+    @property
+    def ends_of_blocks(self) -> tuple[Ends, ...]:
+        """Where the true answers of each block can lie."""
+        return self.ends or (ANYWHERE,) * len(self.workload.blocks)
 
 
 def at_hand(content: Content) -> Content:

@@ -20,6 +20,7 @@ from dpdist.page.charts.figure import Figure
 from dpdist.page.content import Content, formats_of
 from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
+from dpdist.page.intervals import ANYWHERE, interval
 from dpdist.page.means import listed as listed_means
 from dpdist.page.plots import plot
 from dpdist.page.suppression import suppressed_sentence
@@ -51,12 +52,13 @@ def page(content: Content, digits: int) -> str:
     listed: list[tuple[int, Block, Numbers]] = []
     rows = drawn = 0
     words = Words.of(content.certificate)
-    for first, block in content.workload.block_starts():
+    for (first, block), ends in zip(content.workload.block_starts(), content.ends_of_blocks, strict=True):
         numbers = None
         if block.queries <= content.sizes.chart_rows:
             numbers = content.rounded(first, first + block.queries, digits)
         shown, named = without_amounts(block, content.workload.domain, words)
         figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
+        figures = [(subtitle, replace(figure, ends=ends)) for subtitle, figure in figures]
         hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum())
         figures = _without(figures) if hidden else figures
         drawn += len(figures)
@@ -95,6 +97,7 @@ def _draw_single_answers(
 ) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
     domain = content.workload.domain
+    ends = content.ends_of_blocks
     counts = (each for each in listed if domain.attributes[each[1].axes[-1]].amounts is None)
     alone = (each for each in counts if each[1].queries == 1)
     single = [each for each in alone if not np.isnan(each[2][0]).any()][:MOST_BARS]
@@ -104,7 +107,8 @@ def _draw_single_answers(
     value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
     counted = words.counted[:1].upper() + words.counted[1:]
     note = "Groups of one answer each, side by side."
-    figure = Figure("bars", "single answers", axis, ("",), value, half, counted, note=note)
+    between = min(ends[number][0] for number, _, _ in single), max(ends[number][1] for number, _, _ in single)
+    figure = Figure("bars", "single answers", axis, ("",), value, half, counted, note=note, ends=between)
     sections[single[0][0]]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
@@ -236,6 +240,7 @@ def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], group
     names = content.workload.domain.columns
     out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": COLUMNS}
     out |= {"query": [], "group": [], "answer": [], "error": [], "half": []}
+    out["ends"] = [[end if math.isfinite(end) else None for end in ends] for ends in content.ends_of_blocks]
     for number, block, columns in listed:
         query, _ = query_names(block, names, 0, block.queries)
         shown = ~np.isnan(columns[0])
@@ -250,8 +255,16 @@ def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], group
 
 def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """What the table shows before, or without, the page's script."""
-    columns = (data[name][:FIRST_ROWS] for name in ("query", "answer", "error", "half"))
+    columns = (data[name][:FIRST_ROWS] for name in ("query", "answer", "error"))
     return [
-        (query, f"{a:,.1f}", f"{e:,.2f}", "not known" if h is None else f"{a - h:,.1f} to {a + h:,.1f}")
-        for query, a, e, h in zip(*columns, strict=True)
+        (query, f"{answer:,.1f}", f"{error:,.2f}", between)
+        for query, answer, error, between in zip(*columns, _first_intervals(data), strict=True)
     ]
+
+
+def _first_intervals(data: dict[str, Any]) -> Iterator[str]:
+    """The intervals of these rows, cut at what is possible."""
+    for answer, half, group in zip(*(data[name][:FIRST_ROWS] for name in ("answer", "half", "group")), strict=True):
+        ends = [end if given is None else given for end, given in zip(ANYWHERE, data["ends"][group], strict=True)]
+        low, high = interval(answer, math.nan if half is None else half, ends)
+        yield "not known" if half is None else f"{low:,.1f} to {high:,.1f}"

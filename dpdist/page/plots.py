@@ -37,6 +37,7 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str,
         "s": list(figure.series),
         "v": figure.values.T.tolist(),
         "h": [[None if math.isnan(half) else half for half in column] for column in figure.half.T.tolist()],
+        "b": [end if math.isfinite(end) else None for end in figure.ends],
         "p": [_rounded(drawn.places) for drawn in (wide, narrow)],
         "filled": figure.filled,
     }

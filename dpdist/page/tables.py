@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from dpdist.arrays.vector import batches
 from dpdist.page.content import Content, formats_of
+from dpdist.page.intervals import interval
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA
 from dpdist.page.zarr_files import exported, exported_chunk
@@ -117,7 +118,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
 
     Suppressed answers have no row.
     """
-    for first, block in content.workload.block_starts():
+    for (first, block), ends in zip(content.workload.block_starts(), content.ends_of_blocks, strict=True):
         low, high = max(start, first), min(stop, first + block.queries)
         if low >= high:
             continue
@@ -125,6 +126,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
         for position in range(low, high, content.sizes.batch_rows):
             end = min(high, position + content.sizes.batch_rows)
             answer, error, half = (column[position - low : end - low] for column in numbers)
+            lowest, highest = interval(answer, half, ends)
             query, attributes = query_names(block, content.workload.domain.columns, position - first, end - first)
             rows = pa.table(
                 {
@@ -133,8 +135,8 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
                     **{column_of(name): text for name, text in attributes.items()},
                     "answer": answer,
                     "standard_error": error,
-                    "low_95": pa.array(np.round(answer - half, 6), from_pandas=True),
-                    "high_95": pa.array(np.round(answer + half, 6), from_pandas=True),
+                    "low_95": pa.array(np.round(lowest, 6), from_pandas=True),
+                    "high_95": pa.array(np.round(highest, 6), from_pandas=True),
                 }
             )
             yield rows if content.suppression is None else rows.filter(pa.array(~np.isnan(answer)))

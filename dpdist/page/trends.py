@@ -17,7 +17,9 @@ from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.comparable import Comparable
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
+from dpdist.page.intervals import half_width
 from dpdist.page.numbers import plain, with_interval
+from dpdist.page.rows import NUMBERS
 
 MOST_LINES = 4
 """Queries of a group that are drawn over the periods."""
@@ -80,9 +82,9 @@ def answers_of(one: Edition) -> Answers:
     if not (one.folder / "answers.parquet").exists() or one.certificate["queries"] > MOST_ROWS:
         return {}
     out: Answers = {}
-    columns = report.load(one.folder)[0].select(["group", "query", "answer", "low_95", "high_95"]).to_pydict()
-    for group, query, answer, low, high in zip(*columns.values(), strict=True):
-        out.setdefault(group, {})[query] = (answer, float("nan") if low is None else (high - low) / 2)
+    columns = report.load(one.folder)[0].select(["group", "query", *NUMBERS]).to_pydict()
+    for group, query, answer, *interval in zip(*columns.values(), strict=True):
+        out.setdefault(group, {})[query] = (answer, half_width(answer, *interval))
     return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
 
 

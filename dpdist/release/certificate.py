@@ -11,6 +11,7 @@ from typing import Any
 from dpdist.grids.base import Grid
 from dpdist.grids.non_negative import Effect, Group
 from dpdist.mechanisms.planner import Candidate
+from dpdist.page.intervals import Possible
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
@@ -92,6 +93,15 @@ def mechanism(
         "rmse": chosen.rmse(queries, multiplier),
         "compared": [_compared(row, queries, multiplier) for row in table],
     }
+
+
+def possible(job: Job) -> Possible:
+    """What is known of the true counts of the cells before anything is measured.
+
+    Where the total of a person's amounts is bounded, the cells at the ends of the amounts may hold negative shares of records.
+    """
+    total = next((each.count for each in job.outputs.postprocess.known if each.where is None), None)
+    return Possible(job.measured.bounded is None, total)
 
 
 def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class Plan(Design):
             "stream": series and {**series, **self._extended},
             "post_processing": certificate.post_processing(job.outputs, effect),
             **({} if effect is None or effect.total is None else {"non_negative": effect.facts()}),
-            "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
+            "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible(job).facts()},
             "versions": versions(),
         }
         return cast("Claims", claims)

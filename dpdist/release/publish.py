@@ -26,6 +26,7 @@ from dpdist.page.tables import is_long
 from dpdist.process.threads import in_order
 from dpdist.quantities.base import MEANS, VARIANCES
 from dpdist.quantities.registry import STATISTICS
+from dpdist.release.certificate import possible
 from dpdist.release.context import Context
 from dpdist.release.lower_bounds import proving_weights
 from dpdist.release.means import made_of_sums, statistics
@@ -94,6 +95,7 @@ def publish(
         verifier=outputs.output.verifier,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
         counted=() if rule is None else job.workload.counted,
+        ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
     )
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:

@@ -73,6 +73,11 @@ class Block:
         return math.prod(f.shape[0] for f in self.factors)
 
     @property
+    def entry_range(self) -> tuple[float, float]:
+        """The least and the largest entry of the unweighted rows over all cells, or ends between which all lie."""
+        return Kronecker(self.factors).entry_range
+
+    @property
     def weights(self) -> Matrix:
         """Weight of every row, (queries,) float64."""
         out = np.array([self.weight])

@@ -94,6 +94,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "mechanism.cost": Near(12.0),
             "mechanism.lower_bound": None,  # nothing was optimised
             "mechanism.rmse": Near(math.sqrt(5)),
+            "confidence.possible.records": None,
             "budget.cap": "rho=0.25",
             "budget.period": "total",
             "budget.course": [["small-1", 0.6]],
@@ -214,6 +215,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "method.attributes.work.values": "2 categories: a, b",
             "mechanism.name": "marginals",
             "mechanism.objective": "worst",
+            "confidence.possible.records": float(ROWS - DROPPED),
             "post_processing": [
                 f"public counts taken as given (all records = {ROWS - DROPPED}): answers stay unbiased, standard errors are those "
                 "given these counts"
@@ -221,7 +223,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
 }
-ALWAYS = {"format": 2, "confidence.level": 0.95, "confidence.columns": ["low_95", "high_95"]}
+ALWAYS = {
+    "format": 2,
+    "confidence.level": 0.95,
+    "confidence.columns": ["low_95", "high_95"],
+    "confidence.possible.least": 0,
+}
 KEYS = {
     "": "format release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
     "confidence versions measurement measurements decimals files method",
@@ -234,7 +241,8 @@ KEYS = {
     "budget": "cap period course ledger",
     "stream": "name steps of",
     "method": "counted meaning attributes asked calibration cap",
-    "confidence": "level columns",
+    "confidence": "level columns possible",
+    "confidence.possible": "least records",
     "versions": "python dpdist numpy scipy numba zarr pyarrow",
 }
 """Everything that may be in a certificate: a new key has to be put here, by somebody who asked whether it is public."""

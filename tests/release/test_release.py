@@ -383,8 +383,9 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     assert (answers == np.rint(answers)).all()
     truth = truth_of(path)
     assert answers[truth == 0].mean() > 0  # the bias that the page tells of, whatever the noise
-    half = (table["high_95"].to_numpy() - table["low_95"].to_numpy()) / 2
+    half = table["high_95"].to_numpy() - answers  # below 0 the interval is cut
     assert (half >= 1.959 * table["standard_error"].to_numpy() + 0.499).all()
+    assert (table["low_95"].to_numpy() >= 0).all()
     assert len(certificate["post_processing"]) == 2
 
 

@@ -55,7 +55,7 @@ def bars(figure: Figure, across: int) -> Drawn:
 
 
 def _scale_of(figure: Figure, most: int) -> Scale:
-    return scale(float((figure.heights - figure.spreads).min()), float((figure.heights + figure.spreads).max()), most)
+    return scale(*figure.reach, most)
 
 
 def _head(figure: Figure, across: int) -> tuple[list[str], float]:
@@ -95,15 +95,15 @@ def _marks(
     for s in range(len(figure.series)):
         boxes, whiskers = [], []
         for i, top in enumerate(tops):
-            value, half = float(figure.heights[i, s]), float(figure.spreads[i, s])
+            value, below, above = (float(part[i, s]) for part in (figure.heights, *figure.intervals))
             y, middle = top + s * thick, top + s * thick + (thick - 2) / 2
             boxes.append(f"M{x(0):.1f} {y:.1f}H{x(value):.1f}v{thick - 2}H{x(0):.1f}z")
-            if half > 0:
-                low, high = x(value - half), x(value + half)
+            low, high = x(below), x(above)
+            if figure.half[i, s] > 0:
                 whiskers.append(
                     f"M{low:.1f} {middle:.1f}H{high:.1f}M{low:.1f} {middle - 4:.1f}v8M{high:.1f} {middle - 4:.1f}v8"
                 )
-            values.append(f'<text x="{max(x(value + half), x(0)) + 6:.1f}" y="{middle + 4.5:.1f}">{texts[i][s]}</text>')
+            values.append(f'<text x="{max(high, x(value), x(0)) + 6:.1f}" y="{middle + 4.5:.1f}">{texts[i][s]}</text>')
         marks.append(f'<path class="f{s % SERIES}" d="{"".join(boxes)}"/>')
         if whiskers:
             marks.append(f'<path class="whisker" d="{"".join(whiskers)}"/>')

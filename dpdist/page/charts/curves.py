@@ -27,11 +27,7 @@ def curves(figure: Figure, across: int) -> Drawn:
     """The chart, and where it is: ``x`` and ``y`` of the plot's sides, ``domain`` and ``scale`` of its numbers."""
     assert figure.axis.edges is not None
     narrow, several = across == NARROW, len(figure.series) > 1
-    held = scale(
-        float((figure.heights - figure.spreads).min()),
-        float((figure.heights + figure.spreads).max()),
-        most=5,
-    )
+    held = scale(*figure.reach, most=5)
     beside = several and not narrow and len(figure.series) <= 4
     left = max(width(held.text(tick)) for tick in held.ticks) + 10
     right = across - (min(float(NAMES), max(map(width, figure.series))) + 16 if beside else 18.0)
@@ -90,15 +86,15 @@ class _Plot:
         places = self.x(edges) if steps else self.x(edges[:-1])
         parts = []
         for s in range(len(self.figure.series)):
-            value, half = self.figure.heights[:, s], self.figure.spreads[:, s]
+            value, low, high = (part[:, s] for part in (self.figure.heights, *self.figure.intervals))
             colour = s % SERIES
             middle = _outline(places, self.y(value), steps)
             if self.figure.filled:
                 zero = f"V{self.y(0.0):.1f}H{places[0]:.1f}z"
                 parts.append(f'<path class="area f{colour}" d="{middle}{zero}"/>')
-            if (half > 0).any():
-                upper = _outline(places, self.y(value + half), steps)
-                lower = _outline(places[::-1], self.y(value - half)[::-1], steps)
+            if (self.figure.half[:, s] > 0).any():
+                upper = _outline(places, self.y(high), steps)
+                lower = _outline(places[::-1], self.y(low)[::-1], steps)
                 parts.append(f'<path class="band f{colour}" d="{upper}L{lower[1:]}z"/>')
             parts.append(f'<path class="outline s{colour}" d="{middle}"/>')
             if not steps and len(places) <= MOST_DOTS:

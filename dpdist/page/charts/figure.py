@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -102,6 +103,7 @@ class Figure:
         widths: of bins, by which counts are divided for the chart; None: counts are drawn.
         note: what a reader must know of the drawing.
         filled: whether the area below stands for counts.
+        ends: between which the true numbers lie in any case, and intervals are cut.
         cumulative: whether the numbers are counts at or below each value; ``axis.edges`` begin where each count is reached.
     """
 
@@ -117,6 +119,7 @@ class Figure:
     note: str = ""
     filled: bool = False
     cumulative: bool = False
+    ends: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def heights(self) -> Matrix:
@@ -128,3 +131,17 @@ class Figure:
         """Half widths of what is drawn; 0 where none is known."""
         half = np.nan_to_num(self.half)
         return half if self.widths is None else half / self.widths[:, None]
+
+    @property
+    def intervals(self) -> tuple[Matrix, Matrix]:
+        """Both ends of the intervals of what is drawn; the value itself where none is known."""
+        half = np.nan_to_num(self.half)
+        sides = (np.where(half > 0, np.clip(self.values + sign * half, *self.ends), self.values) for sign in (-1, 1))
+        low, high = (side if self.widths is None else side / self.widths[:, None] for side in sides)
+        return low, high
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """From the lowest to the highest point that is drawn."""
+        low, high = self.intervals
+        return float(np.minimum(self.heights, low).min()), float(np.maximum(self.heights, high).max())

@@ -30,6 +30,9 @@
     let at = -1, series = 0;
     const height = (i, s) => data.v[s][i] / (data.w ? data.w[i] : 1);
     const spread = (i, s) => (data.h[s][i] ?? 0) / (data.w ? data.w[i] : 1);
+    // an end of an interval, cut at what is possible; without an interval the value itself
+    const cut = (v) => Math.min(Math.max(v, data.b[0] ?? -Infinity), data.b[1] ?? Infinity);
+    const edge = (i, s, sign) => data.h[s][i] > 0 ? cut(data.v[s][i] + sign * data.h[s][i]) / (data.w ? data.w[i] : 1) : height(i, s);
     const shown = () => data.s.map((_, s) => s).filter((s) => heat || state.only < 0 || s === state.only);
     // of a map a row is chosen by its place, a column by its place after all rows
     const chosen = (i, s) => state.only < 0 || !heat || state.only === i || state.only === rows + s;
@@ -38,7 +41,7 @@
     function logEnds() {
       let high = 0, low = Infinity;
       for (const s of shown()) for (let i = 0; i < rows; i++) {
-        high = Math.max(high, height(i, s) + spread(i, s));
+        high = Math.max(high, height(i, s), edge(i, s, 1));
         if (height(i, s) > 0) low = Math.min(low, height(i, s));
       }
       high = 10 ** Math.ceil(Math.log10(Math.max(high, 1e-9)) - 1e-9);
@@ -70,14 +73,14 @@
     function barMarks(k) {
       const p = data.p[k], x = mapper(k), marks = [], values = [];
       for (const s of shown()) for (let i = 0; i < rows; i++) {
-        const v = height(i, s), h = spread(i, s), y = p.tops[i] + s * p.thick, middle = y + (p.thick - 2) / 2, colour = s % colours;
+        const v = height(i, s), h = spread(i, s), low = edge(i, s, -1), high = edge(i, s, 1), y = p.tops[i] + s * p.thick, middle = y + (p.thick - 2) / 2, colour = s % colours;
         if (state.log) marks.push(make("circle", { class: "f" + colour, cx: x(v), cy: middle, r: 5 }));
         else marks.push(make("path", { class: "f" + colour, d: `M${x(0)} ${y}H${x(v)}v${p.thick - 2}H${x(0)}z` }));
         if (h > 0) marks.push(state.form === "bars"
-          ? make("path", { class: "whisker", d: `M${x(v - h)} ${middle}H${x(v + h)}M${x(v - h)} ${middle - 4}v8M${x(v + h)} ${middle - 4}v8` })
-          : make("path", { class: "band ink", d: `M${x(v - h)} ${y}H${x(v + h)}v${p.thick - 2}H${x(v - h)}z` }));
+          ? make("path", { class: "whisker", d: `M${x(low)} ${middle}H${x(high)}M${x(low)} ${middle - 4}v8M${x(high)} ${middle - 4}v8` })
+          : make("path", { class: "band ink", d: `M${x(low)} ${y}H${x(high)}v${p.thick - 2}H${x(low)}z` }));
         const digits = digitsOf(h, v);
-        values.push(make("text", { x: Math.max(x(v + h), x(state.log ? v : 0)) + 6, y: middle + 4.5 }, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : "")));
+        values.push(make("text", { x: Math.max(x(high), x(v), x(state.log ? v : 0)) + 6, y: middle + 4.5 }, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : "")));
       }
       return [marks, values];
     }
@@ -89,12 +92,12 @@
     function curveMarks(k) {
       const y = mapper(k), xs = data.e.map(along(k)), steps = data.kind === "steps", marks = [];
       for (const s of shown()) {
-        const colour = s % colours, all = [...Array(rows).keys()], line = (sign) => all.map((i) => y(height(i, s) + sign * spread(i, s)));
+        const colour = s % colours, all = [...Array(rows).keys()], line = (sign) => all.map((i) => y(sign ? edge(i, s, sign) : height(i, s)));
         if (data.filled && !state.log) marks.push(make("path", { class: "area f" + colour, d: `M${outline(xs, line(0), steps)}V${y(0)}H${xs[0]}z` }));
         if (all.some((i) => spread(i, s) > 0)) {
           if (state.form === "band") marks.push(make("path", { class: "band f" + colour, d: `M${outline(xs, line(1), steps)}L${outline(xs, line(-1), steps, true)}z` }));
           else marks.push(make("path", { class: "whisker", d: all.map((i) => {
-            const x = steps ? (xs[i] + xs[i + 1]) / 2 : xs[i], top = y(height(i, s) + spread(i, s)), low = y(height(i, s) - spread(i, s));
+            const x = steps ? (xs[i] + xs[i + 1]) / 2 : xs[i], top = y(edge(i, s, 1)), low = y(edge(i, s, -1));
             return `M${x.toFixed(1)} ${top.toFixed(1)}V${low.toFixed(1)}M${(x - 2).toFixed(1)} ${top.toFixed(1)}h4M${(x - 2).toFixed(1)} ${low.toFixed(1)}h4`;
           }).join("") }));
         }
@@ -134,13 +137,13 @@
       if (slices.hidden) return slices.replaceChildren();
       const row = state.only < rows, name = row ? data.x[state.only] : data.s[state.only - rows];
       const cells = (row ? data.s : data.x).map((text, j) => [text, ...(row ? [state.only, j] : [j, state.only - rows])]);
-      const ends = cells.flatMap(([, i, s]) => [height(i, s) - spread(i, s), height(i, s) + spread(i, s)]);
+      const ends = cells.flatMap(([, i, s]) => [height(i, s), edge(i, s, -1), edge(i, s, 1)]);
       const low = Math.min(0, ...ends), x = (v) => 100 * (v - low) / (Math.max(...ends, low + 1e-9) - low);
       const table = element("table"), body = element("tbody"), kind = data.t[row ? 0 : 1], title = name.startsWith(kind.split(" (")[0]) ? name : `${kind}: ${name}`;
       for (const [text, i, s] of cells) {
         const [v, h] = [height(i, s), spread(i, s)], digits = digitsOf(h, v), line = element("tr");
         const svg = make("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }), [a, b] = [x(0), x(v)].sort((one, other) => one - other);
-        svg.append(make("rect", { class: "f0", x: a, y: 0, width: b - a, height: 10 }), make("rect", { class: "band ink", x: x(v - h), y: 0, width: x(v + h) - x(v - h), height: 10 }));
+        svg.append(make("rect", { class: "f0", x: a, y: 0, width: b - a, height: 10 }), make("rect", { class: "band ink", x: x(edge(i, s, -1)), y: 0, width: x(edge(i, s, 1)) - x(edge(i, s, -1)), height: 10 }));
         const [head, bar, said] = [element("th", { scope: "row" }, text), element("td"), element("td", {}, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : ""))];
         bar.append(svg);
         line.append(head, bar, said);
@@ -163,7 +166,7 @@
     function texts() {
       const v = data.v[series][at], h = data.h[series][at], digits = digitsOf(h, v);
       const name = [data.x[at], several > 1 ? data.s[series] : ""].filter(Boolean).join(", ");
-      const range = h === null ? "no interval is known" : h > 0 ? `95 % interval ${number(v - h, digits)} to ${number(v + h, digits)}` : "exact";
+      const range = h === null ? "no interval is known" : h > 0 ? `95 % interval ${number(cut(v - h), digits)} to ${number(cut(v + h), digits)}` : "exact";
       return [name, number(v, digits) + (data.counted ? " " + data.counted : ""), range];
     }
     function mark(speak = false) {
@@ -257,7 +260,7 @@
       for (const s of shown()) for (let i = 0; i < rows; i++) {
         if (!chosen(i, s)) continue;
         const v = data.v[s][i], h = data.h[s][i];
-        lines.push([quote(safe(data.x[i])), quote(safe(data.s[s])), v, h === null ? "" : round(v - h), h === null ? "" : round(v + h)].join(","));
+        lines.push([quote(safe(data.x[i])), quote(safe(data.s[s])), v, h === null ? "" : round(cut(v - h)), h === null ? "" : round(cut(v + h))].join(","));
       }
       return lines.join("\n") + "\n";
     }

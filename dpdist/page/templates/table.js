@@ -7,8 +7,11 @@
   const words = data.query.map((text) => text.toLowerCase());
   let shown = [], page = 0, column = -1, up = true;
   const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const interval = (i) => data.half[i] === null ? "not known"
-    : number(data.answer[i] - data.half[i], 1) + " to " + number(data.answer[i] + data.half[i], 1);
+  const end = (i, sign) => {
+    const [least, most] = data.ends[data.group[i]];
+    return Math.min(Math.max(data.answer[i] + sign * data.half[i], least ?? -Infinity), most ?? Infinity);
+  };
+  const interval = (i) => data.half[i] === null ? "not known" : number(end(i, -1), 1) + " to " + number(end(i, 1), 1);
   const keys = [
     (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i], (i) => data.half[i] ?? Infinity,
   ];
@@ -47,9 +50,9 @@
     const quote = (given) => /[",\r\n]/.test(given) ? '"' + given.replaceAll('"', '""') + '"' : given;
     const lines = ["group,query,answer,standard_error,low_95,high_95"];
     for (const i of shown) {
-      const half = data.half[i], round = (value) => Number(value.toFixed(6));
+      const known = data.half[i] !== null, round = (value) => Number(value.toFixed(6));
       lines.push([quote(plain(data.groups[data.group[i]])), quote(plain(data.query[i])), data.answer[i], data.error[i],
-        half === null ? "" : round(data.answer[i] - half), half === null ? "" : round(data.answer[i] + half)].join(","));
+        known ? round(end(i, -1)) : "", known ? round(end(i, 1)) : ""].join(","));
     }
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
