@@ -35,12 +35,13 @@ print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
 
 WITHOUT_TLS = """
 import dask
+from dpdist.errors import EngineError
 from dpdist.machine import engine
 from distributed import Client
 try:
     with engine.started("tcp://scheduler:8786"):
         print("reached")
-except engine.EngineError as error:
+except EngineError as error:
     print(error)
 dask.config.set({"distributed.comm.require-encryption": False})
 try:
