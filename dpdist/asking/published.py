@@ -354,9 +354,9 @@ def published(place: Place) -> Published:
     with place.copied() as local:
         certificate = report.certificate_of(local)
         about = certificate["measurement"]
-        if about["file"] is None:
+        if about["why"] is not None:
             raise InvalidInput(
-                f"release {certificate['release']!r} has no published measurement: {about['why']}; only its published answers can be read"
+                f"release {certificate['release']!r} answers no further questions: {about['why']}; only its published answers can be read"
             )
         found = measurement.read(local / measurement.FILE)
     return Published(cast("Certificate", certificate), found)

@@ -16,11 +16,13 @@ from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
-from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes
+from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes, small_enough
 from dpdist.grids.dense import completed, row_blocks
 from dpdist.grids.estimate import left_inverse
 from dpdist.grids.joint import OverCells
 from dpdist.grids.norms import exact_norms
+from dpdist.grids.row_space import RowSpace
+from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.terms import row_squares
 from dpdist.operators import Identity, Kronecker, Matrix, Operator
 from dpdist.operators.orbits import SUMMED
@@ -88,6 +90,12 @@ class SymmetricGrid(OverCells):
         if workload.fingerprint != self.symmetry.workload.fingerprint:
             raise InvalidInput("a measurement over orbits answers only the queries that it was made for")
         return SymmetricReader(workload, self)
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """All rows over the cells, written down: for domains of few cells."""
+        small_enough(self.rows * (math.prod(shape) + 2), most_bytes)
+        rows = np.concatenate([np.rint(block) for block in self.row_blocks()]).astype(np.int64)
+        return RowSpace(np.ones(self.rows, dtype=np.int64), rows, shape, held(measured))
 
     def row_blocks(self) -> Iterator[Matrix]:
         """The measured rows over all cells, component by component: for domains that can be written down."""

@@ -30,9 +30,9 @@ from dpdist.privacy.noise import Noise
 from dpdist.strategies.dual_weights import DualWeights
 from dpdist.workloads import Workload
 
-FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
+FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED = 1, 2, 3, 4
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
-sums alone). A reader refuses another one."""
+sums alone), the fourth where sums of cells are no counts, so that it only serves those who check the release."""
 FILE = "measurement.npz"
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
@@ -46,6 +46,7 @@ class Measurement:
         digest: of the noisy integers in the ledger.
         workload: the published queries, and ``weights``: what proves the certificate's lower bound for them. They are written for those
             who check the release, and not read.
+        why: readers can ask no further questions of it; None where they can.
     """
 
     space: MeasuredSpace
@@ -54,10 +55,13 @@ class Measurement:
     digest: str = field(default="")
     workload: Workload | None = field(default=None, repr=False)
     weights: DualWeights | None = field(default=None, repr=False)
+    why: str | None = None
 
     @property
     def format(self) -> int:
         """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
+        if self.why is not None:
+            return ONLY_CHECKED
         if any(each.amounts is not None and each.amounts.bins != ENDS for each in self.domain.amounts):
             return OTHER_BINS
         return WITH_SHARES if self.domain.amounts else FORMAT

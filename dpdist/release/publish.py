@@ -173,15 +173,14 @@ def published_measurement(
     try:
         if not job.outputs.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        if job.measured.quantity.withheld is not None:
-            raise InvalidInput(job.measured.quantity.withheld)
         grid, values = course_of(planned).measured(context, measured)
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     weights = _bound_weights(context, planned)
-    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights)
-    return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
+    why = job.measured.quantity.withheld
+    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights, why)
+    return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": why}
 
 
 def _bound_weights(context: Context, planned: Plan) -> DualWeights | None:

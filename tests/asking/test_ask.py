@@ -213,7 +213,7 @@ def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[st
     assert not (folder / "measurement.npz").exists()
     assert "dpdist ask" not in (folder / "index.html").read_text()
     assert why in json.loads((folder / "release.json").read_text())["measurement"]["why"]
-    with pytest.raises(InvalidInput, match=f"has no published measurement: .*{why}"):
+    with pytest.raises(InvalidInput, match=f"answers no further questions: .*{why}"):
         published(place_at(folder))
 
 
