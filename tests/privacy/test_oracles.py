@@ -154,7 +154,7 @@ def test_what_a_cap_allows(seed: int, pld: Any) -> None:
             rho = whole * Fraction(chosen.randint(1, 30), 100)
             charge = Loss.gaussian(rho)
             part = pld.from_gaussian_mechanism(1 / math.sqrt(2 * float(rho)), value_discretization_interval=STEP)
-        if not cap.allows(spent + charge, rule):  # type: ignore[arg-type]
+        if not cap.allows(spent + charge, rule):
             break
         spent, parts = spent + charge, [*parts, part]
     assert parts

@@ -33,7 +33,8 @@ def _facts(content: Content) -> dict[str, Any]:
     Gaussian noise is an event of the continuous Gaussian of the rho that was charged: what the integer grid adds to it is below the
     digits of any report (docs/noise.md). Laplace noise is that of two-valued randomised response, which reveals at least as much as any
     mechanism of its epsilon (Kairouz, Oh, Viswanath 2015); dp-accounting takes it between data sets where one is replaced, a Gaussian
-    of sensitivity 1 between those where one is added. Both stand for one change as the certificate has it. A selection of names that fails is no event; ``failure`` is taken off the delta.
+    of sensitivity 1 between those where one is added. Both stand for one change as the certificate has it. A selection of names that
+    fails is no event; ``failure`` is taken off the delta.
     """
     certificate = content.certificate
     privacy, selection = certificate["privacy"], certificate.get("selection")
