@@ -1,15 +1,16 @@
 # make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
-# up to CPU seconds (docs/mutants.md).
+# up to CPU seconds, for MINUTES: the next run goes on (docs/mutants.md).
 # Tests are collected once (tests/parallel.py) and run in one process a core and two more; every file's tests run in one process, in
 # order. PROCESSES=0: all in one. Temporary files are in /dev/shm if 4 GiB are free there (a run takes less than 2), unless TMPDIR is set.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 PROCESSES ?= auto
-SAMPLE ?= 100
-SEED ?= 16
+SAMPLE ?= 500
+SEED ?= 37
+MINUTES ?= 20
 CPU ?= 40
 # make dist: what a version is shipped as, into DIST, signed with KEY (ECDSA P-256, PEM), with the image if IMAGE names its builder (podman,
 # docker); make dist-check: whether it is that, with PUBLIC_KEY; make locked: the packages of the image anew.
@@ -49,7 +50,7 @@ containers: $(VENV)/.installed-test
 	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m slow tests/deploy/test_containers.py
 
 mutants: $(VENV)/.installed-test
-	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU)
+	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES)
 
 check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

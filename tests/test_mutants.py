@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import signal
 import subprocess
@@ -14,52 +13,8 @@ import pytest
 
 from tests.mutants import __main__ as command
 from tests.mutants import faults
-
-BESIDE = {
-    "dpdist/privacy/__init__.py": "names, and nothing that acts",
-    "dpdist/page/measurement.py": "writes and reads committed noisy integers with the scale of their noise, and draws none",
-    "dpdist/page/site.py": "shows what a ledger holds",
-    "dpdist/page/certificate.py": "types of what a certificate says",
-    "dpdist/__init__.py": "names, and nothing that acts",
-}
-"""Modules that touch privacy and are left out, and why."""
-TOUCHING = {"charges", "kernels", "keys", "ledger", "noise", "sampler", "thresholds"}
-"""Modules of dpdist.privacy whose users charge, draw or know what is secret."""
-
-
-def uses_of_privacy(path: Path) -> set[str]:
-    """What a module imports of the above when it runs, and whether it computes a sensitivity."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dpdist.privacy"):
-            names = [node.module.rpartition(".")[2], *(name.name for name in node.names)]
-            found |= TOUCHING.intersection(names)
-        written = [getattr(node, kind, None) for kind in ("name", "id", "attr", "arg")]
-        found |= {"sensitivity_squared" for name in written if isinstance(name, str) and "sensitivity_squared" in name}
-    return found
-
-
-def test_every_module_that_privacy_rests_on_is_listed() -> None:
-    found = {
-        str(path.relative_to(faults.ROOT)): uses
-        for path in sorted((faults.ROOT / "dpdist").rglob("*.py"))
-        if (uses := uses_of_privacy(path)) and str(path.relative_to(faults.ROOT)) not in BESIDE
-    }
-    assert {name: uses for name, uses in found.items() if name not in faults.modules()} == {}
-    assert all((faults.ROOT / name).is_file() for name in BESIDE)
-
-
-@pytest.mark.parametrize("pattern", faults.MODULES)
-def test_every_pattern_of_modules_finds_one(pattern: str) -> None:
-    assert list(faults.ROOT.glob(pattern))
-
-
-@pytest.mark.parametrize("name", command.TESTS)
-def test_every_listed_test_is_there(name: str) -> None:
-    path = faults.ROOT / name
-    assert path.is_file() or list(path.rglob("test_*.py"))
-
+from tests.mutants.edits import edits
+from tests.mutants.runs import Measured
 
 SAID = {
     "an annotation": ("def f(x: Literal[1]) -> Literal[2]: return x", "def f(x: Literal[2]) -> Literal[3]: return x"),
@@ -89,14 +44,56 @@ def test_what_acts_is(case: str) -> None:
     assert faults.differs(*ACTS[case])
 
 
-def test_a_sample_is_fixed_and_even() -> None:
-    """The same faults for one seed, others for another, as many of one module as of the next, whatever other modules there are."""
+EDITS = {
+    "a = b + c": {"a = b - c"},
+    "a += b": {"a -= b", "pass"},
+    "a = b <= c": {"a = b < c"},
+    "a = b is None": {"a = b is not None"},
+    "a = b and c": {"a = b or c"},
+    "a = not b": {"a =  b"},
+    "a = True": {"a = False"},
+    "a = 2": {"a = 3"},
+    "if a: b()": {"if not (a): b()", "if a: pass"},
+    "for a in b: c()": {"for a in (): c()", "for a in b: pass"},
+    "f(a, b=c)": {"f(a)", "pass"},
+    "f(b=c)": {"f()", "pass"},
+    "a.b = c": {"pass"},
+    "raise a": {"pass"},
+    "a = 'SELECT b FROM c WHERE d = e AND f IS NULL'": {
+        "a = 'SELECT b FROM c WHERE d <> e AND f IS NULL'",
+        "a = 'SELECT b FROM c WHERE d = e OR f IS NULL'",
+        "a = 'SELECT b FROM c WHERE d = e AND f IS NOT NULL'",
+    },
+    "é = 'ä' + b * (c)  # ö": {"é = 'ä' - b * (c)  # ö", "é = 'ä' + b / (c)  # ö"},
+}
+
+
+@pytest.mark.parametrize("source", EDITS)
+def test_every_construct_has_a_fault(source: str) -> None:
+    assert {faults._changed(source, edit) for edit in edits(source)} == EDITS[source]
+
+
+def test_a_line_of_several_lines_is_edited_where_it_stands() -> None:
+    source = 'a = f(\n    """SELECT b\n    WHERE c > d""",\n    e=g,\n)\n'
+    found = {edit.line: faults._changed(source, edit) for edit in edits(source)}
+    assert found == {3: source.replace(">", ">="), 4: source.replace(",\n    e=g", "")}
+
+
+def test_every_module_of_the_program_gets_faults() -> None:
+    found = faults.modules()
+    assert {"dpdist/privacy/noise.py", "dpdist/page/charts/heat.py", "flows/cli.py", "dpdist/verify.py"} <= set(found)
+    assert len(found) == len({*found}) > 300
+
+
+def test_a_sample_is_fixed_and_goes_by_lines() -> None:
+    """The same faults for one seed, others for another, one a line; those of a module do not hang on other modules."""
     among = ["dpdist/privacy/thresholds.py", "dpdist/privacy/meaning.py"]
-    first, again, other = (list(islice(faults.drawn(among, seed), 8)) for seed in (1, 1, 2))
-    assert first == again != other
-    assert [fault.module for fault in again] == among * 4
-    assert list(islice(faults.drawn(among[1:], 1), 4)) == again[1::2]
-    for fault in again:
+    first, again, other = (list(faults.drawn(among, seed)) for seed in (1, 1, 2))
+    assert first == again
+    assert [fault.name for fault in first] != [fault.name for fault in other]
+    assert len({(fault.module, fault.line) for fault in first}) == len(first)
+    assert list(faults.drawn(among[1:], 1)) == [fault for fault in first if fault.module == among[1]]
+    for fault in first:
         assert fault.source() != (faults.ROOT / fault.module).read_text(encoding="utf-8")
 
 
@@ -105,37 +102,48 @@ def test_rows_of_the_table_are_read(tmp_path: Path) -> None:
     table.write_text(
         "| module | line | with the fault | why |\n|---|---|---|---|\n| `a.py` | `x \\| y` | `x & y` | both are bits |\n"
     )
-    assert faults.equivalents(table)["a.py: x | y -> x & y"] == "both are bits"
+    assert faults.equivalents(table)["a.py:x|y->x&y"] == "both are bits"
 
 
-def test_only_changed_test_files_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on after a new test measures that file alone; after a change of the library those that call what changed."""
-    called = {"tests/release/test_a.py": "dpdist/machine/store.py", "tests/release/test_b.py": "dpdist/machine/leases.py"}
-    for name in ("dpdist/machine/store.py", "dpdist/machine/leases.py", "dpdist/domain.py", "tests/small.py", *called):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    run = list[list[str]]()
+@pytest.mark.parametrize("name", faults.equivalents(command.EQUIVALENT))
+def test_what_is_called_equivalent_is_there(name: str) -> None:
+    module, _, change = name.partition(":")
+    lines = map(faults.packed, (faults.ROOT / module).read_text(encoding="utf-8").splitlines())
+    assert any(change.startswith(f"{line}->") for line in lines if line)
 
-    def watched(tree: Path, tests: list[str], *, calls: bool) -> tuple[int, list[dict[str, object]]]:
-        run.append(tests)
-        return 0, [{"test": f"{name}::test", "cpu": 1.0, "calls": [[called[name], 1]]} for name in tests]
 
-    for name, value in {"ROOT": tmp_path, "KEPT": tmp_path, "TESTS": ("tests/release",), "watched": watched}.items():
-        monkeypatch.setattr(command, name, value)
-    both = list(called)
-    for changed, again in (
-        (None, both),
-        (None, []),
-        (both[1], both[1:]),
-        ("tests/small.py", both),
-        ("dpdist/machine/store.py", both[:1]),
-        ("dpdist/domain.py", []),
-    ):
-        if changed:
-            (tmp_path / changed).write_text("changed = True\n")
-        run.clear()
-        assert sorted(row.test for row in command.measured(tmp_path)) == [f"{name}::test" for name in both]
-        assert [name for names in run for name in names] == again
+def test_the_nearest_tests_come_first() -> None:
+    assert command.nearest("dpdist/privacy/selection.py")[0] == "tests/privacy/test_selection.py"
+    assert "tests/stability/test_groups.py" in command.nearest("dpdist/grids/groups.py")
+    assert command.nearest("flows/service.py")[0] == "tests/test_service.py"
+    found = command.nearest("dpdist/grids/norms.py")
+    assert found[0] == "tests/grids/test_proofs.py"
+    assert len(found) == command.FILES
+
+
+def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was caught stands while its test does; a survivor is tried again when a test near it has changed."""
+    monkeypatch.setattr(command, "KEPT", tmp_path)
+    runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_meaning.py"]
+    monkeypatch.setattr(command, "nearest", lambda module: near)
+    first, second = islice(faults.drawn(["dpdist/privacy/meaning.py"], 1), 2)
+    ends = {first: ("caught", "tests/privacy/test_meaning.py::test_a"), second: ("survived", None)}
+    monkeypatch.setattr(runs, "measured", lambda file: [Measured(f"{file}::test_a", 0.1, frozenset())])
+    monkeypatch.setattr(command, "chosen", lambda mutant, tests, cpu: {tests[0].test: 0.1})
+    for fault, (end, by) in ends.items():
+        assert runs.known(fault) is None
+        monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
+        assert runs.end(fault)["end"] == end
+        assert runs.known(fault) is not None
+    near.append("tests/privacy/test_noise.py")
+    assert (runs.known(first) is None, runs.known(second) is None) == (False, True)
+
+
+def test_the_share_has_an_interval() -> None:
+    """Clopper and Pearson, from their tables: 90 of 100."""
+    assert command.interval(90, 100) == pytest.approx((0.8238, 0.9510), abs=1e-4)
+    assert command.interval(0, 10) == (0.0, pytest.approx(0.3085, abs=1e-4))
+    assert command.interval(10, 10)[1] == 1.0
 
 
 RUN = """

@@ -171,13 +171,15 @@ def _tangent(linear: Matrix, negative: Matrix, most: int) -> tuple[float, Matrix
 def _proven_diagonal(gram: Matrix, scale: int, diagonal: Matrix) -> Matrix:
     """The least D in whole numbers, at or above the one in units of ``scale``, for which D - G is proven not to be negative.
 
-    A Cholesky factor of B - c I in floating-point numbers proves B >= 0 where c is at least what its rounding can hide, (n + 1) 2^-53 of
-    the trace (Rump, Verification of positive definiteness, BIT 46, 2006); eight times that covers the rounding of B, too.
+    A Cholesky factor of B - c I in floating-point numbers proves B >= 0 where c is at least what its rounding can hide, (n + 1) 2^-53
+    of the trace (Rump, Verification of positive definiteness, BIT 46, 2006); eight times that covers the rounding of B, too:
+    docs/proofs/index.md has the proof.
     """
-    margin = 4 * (gram.shape[0] + 2) * np.finfo(float).eps * max(1.0, float(np.abs(diagonal).sum()))
-    more = 2 * margin
+    unit = 4 * (gram.shape[0] + 2) * np.finfo(float).eps
+    more = 2 * unit * max(1.0, float(np.abs(diagonal).sum()))
     while True:
         whole = np.array([math.ceil(entry * scale) for entry in diagonal + more], object)
+        margin = unit * max(1.0, float(np.abs(whole).sum()) / scale)
         shifted = -gram / scale
         np.fill_diagonal(shifted, (whole - np.diag(gram)).astype(float) / scale - margin)
         try:

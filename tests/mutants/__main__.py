@@ -1,59 +1,37 @@
-"""``python -m tests.mutants`` draws faults with a fixed seed, plants each in a copy of the tree and runs the tests that notice it first.
+"""``python -m tests.mutants`` draws lines of the program with a fixed seed, plants a fault in each and runs the tests that notice it first.
 
-The tests of ``TESTS`` first run once without a fault, to learn what each costs and which functions it calls. A fault in a function is then
-given to the tests that call it, the cheapest first, until one fails or their CPU time is used up. What was tried is kept under
-build/mutants and is not tried again while the module and the test files that decided are the same: a stopped run goes on, and a
-survivor for which a test was written is tried again. docs/mutants.md lists the
-survivors that change nothing that users could see, and why. Exit code 1 when fewer than nine in ten of the others are caught.
+A fault is given to the files of tests that are nearest to its module: those of its name, those that import it, those that import what
+imports it. Of each file, the tests run that call the function with the fault, the cheapest first, until one fails or their CPU time is
+used up; a file is run once without a fault, to learn what its tests cost and call. What was tried is kept under build/mutants and is
+not tried again while the module and the tests are the same: a run takes a slice of time, and the next one goes on. docs/mutants.md lists
+the survivors that change nothing that users could see, and why.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, functions_at, modules
+from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, functions_at, modules, packed
 from tests.mutants.runs import Measured, copied, spent, warmed, watched
 
 EQUIVALENT = ROOT / "docs" / "mutants.md"
 KEPT = ROOT / "build" / "mutants"
-WANTED = 0.9
+WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-TESTS = (
-    *(
-        f"tests/{folder}"
-        for folder in (
-            "arrays",
-            "asking",
-            "contracts",
-            "domain",
-            "grids",
-            "machine",
-            "mechanisms",
-            "privacy",
-            "process",
-            "properties",
-            "records",
-            "release",
-            "spec",
-            "stability",
-            "strategies",
-            "warehouse",
-        )
-    ),
-    *(f"tests/test_{name}.py" for name in ("identities", "method", "periods", "unit")),
-)
-"""Files and folders whose tests are to catch the faults."""
+FILES = 8
+"""Files of tests that a fault is given to, at most."""
 
 
 def digest(*parts: object) -> str:
@@ -61,101 +39,43 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
+@cache
 def content(*names: str) -> str:
-    """A digest of files and folders of the project."""
-    paths = [path for name in names for path in ([ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*.py"))]
-    return digest(sorted((str(path.relative_to(ROOT)), path.read_bytes()) for path in paths))
+    """A digest of files of the project, as they are when the run begins."""
+    return digest(sorted((name, (ROOT / name).read_bytes()) for name in names))
 
 
-def groups() -> Iterator[list[str]]:
-    """The test files of every entry of ``TESTS``; those that are entries of their own are one group."""
-    alone = [name for name in TESTS if name.endswith(".py")]
-    yield from (
-        sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).glob("test_*.py"))
-        for name in TESTS
-        if name not in alone
-    )
-    yield alone
+@cache
+def imports() -> dict[str, set[str]]:
+    """The files of the project that each of its files imports."""
+    paths = [path for name in ("dpdist", "flows", "tests") for path in (ROOT / name).rglob("*.py")]
+    return {str(path.relative_to(ROOT)): set(_imported(path)) for path in paths}
 
 
-def measured(tree: Path) -> list[Measured]:
-    """The tests that pass without a fault, the cheapest first.
-
-    A file of tests is run again when it, what tests share, or a module whose functions it called has changed since.
-    """
-    shared = content(*sorted(str(path) for path in shared_by_tests()))
-    told = list[dict[str, Any]]()
-    for names in groups():
-        kept = {name: KEPT / f"tests-{digest(shared, name, content(name))}.json" for name in names}
-        missing = [name for name in names if not still_holds(kept[name])]
-        if missing:
-            code, found = watched(tree, missing, calls=True)
-            if code not in (0, 1):
-                sys.exit(
-                    f"the tests did not run without a fault (code {code}):\n{(tree / 'output.txt').read_text()[-4000:]}"
-                )
-            if code:
-                print(
-                    "some tests fail without any fault and are left out", (tree / "output.txt").read_text()[-2000:], sep="\n"
-                )
-            for name in missing:
-                mine = [row for row in found if row["test"].partition("::")[0] == name]
-                rests = {"tests": mine, "modules": content(*called_by(mine))}
-                kept[name].write_text(json.dumps(rests), encoding="utf-8")
-        told += [row for name in names for row in json.loads(kept[name].read_text(encoding="utf-8"))["tests"]]
-    rows = (Measured(row["test"], row["cpu"], frozenset((file, line) for file, line in row["calls"])) for row in told)
-    return sorted(rows, key=lambda row: row.cpu)
+def _imported(path: Path) -> Iterator[str]:
+    """Modules, and names that are modules of packages."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            place = name.replace(".", "/")
+            yield from (found for found in (f"{place}.py", f"{place}/__init__.py") if (ROOT / found).is_file())
 
 
-def called_by(rows: list[dict[str, Any]]) -> list[str]:
-    """The library's modules whose functions tests called, as far as they are still there."""
-    files = {file for row in rows for file, _ in row["calls"] if not file.startswith("tests/")}
-    return sorted(file for file in files if (ROOT / file).is_file())
-
-
-def still_holds(kept: Path) -> bool:
-    """Whether a file of tests was measured with the modules as they are now."""
-    if not kept.exists():
-        return False
-    earlier = json.loads(kept.read_text(encoding="utf-8"))
-    return bool(earlier["modules"] == content(*called_by(earlier["tests"])))
-
-
-def shared_by_tests() -> Iterator[Path]:
-    """Python files of the tests' folder that hold no tests, the mutation run itself left out."""
-    paths = (path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
-    return (path for path in paths if not path.name.startswith("test_") and path.parts[1] != "mutants")
-
-
-def chosen(mutant: Mutant, tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
-    """The tests that call the function with the fault, the cheapest first, with the CPU seconds of each.
-
-    What stands outside of functions runs at the import: tests whose file imports the module come first, and where no test calls
-    any function of the module, those that call a module that imports it.
-    """
-    functions, users = functions_at(mutant.module, mutant.line), importing(mutant.module)
-    found = [row for row in tests if functions and any((mutant.module, line) in row.calls for line in functions)]
-    if not found:
-        near = [row for row in tests if row.test.partition("::")[0] in users]
-        found = [*near, *(row for row in tests if row not in near and any(file == mutant.module for file, _ in row.calls))]
-    found = found or [row for row in tests if any(file in users for file, _ in row.calls)]
-    result, total = dict[str, float](), 0.0
-    for row in found:
-        total += row.cpu
-        if result and total > cpu_seconds:
-            break
-        result[row.test] = row.cpu
-    return result
-
-
-def importing(module: str) -> set[str]:
-    """The files of the library and of its tests that import a module."""
-    package, _, name = module.removesuffix(".py").replace("/", ".").rpartition(".")
-    asked = re.compile(
-        rf"^\s*(from {re.escape(package)} import [^\n]*\b{name}\b|(from|import) {re.escape(package)}\.{name}\b)", re.M
-    )
-    paths = (path for folder in ("dpdist", "tests") for path in (ROOT / folder).rglob("*.py"))
-    return {str(path.relative_to(ROOT)) for path in paths if asked.search(path.read_text(encoding="utf-8"))}
+def nearest(module: str) -> list[str]:
+    """The files of tests for a module, the nearest first: by name, by imports, by imports of what imports it."""
+    tests = [name for name in imports() if Path(name).name.startswith("test_") and "/mutants/" not in name]
+    users = {name for name, of in imports().items() if module in of}
+    beyond = {name for name, of in imports().items() if of & {user for user in users if not user.startswith("tests/")}}
+    parts = Path(module).with_suffix("").parts
+    named = [name for name in tests if Path(name).stem == f"test_{parts[-1]}"]
+    direct = [name for name in tests if name in users]
+    alike = [name for name in tests if name in beyond and set(Path(name).parts[1:-1]) & set(parts)]
+    others = [name for name in tests if name in beyond]
+    return list(dict.fromkeys([*sorted(named, key=lambda name: name not in users | beyond), *direct, *alike, *others]))[
+        :FILES
+    ]
 
 
 class Runs:
@@ -163,35 +83,48 @@ class Runs:
 
     def __init__(self, tree: Path, cpu_seconds: float) -> None:
         self.tree, self.cpu_seconds = tree, cpu_seconds
-        self.tests = measured(tree)
         self.written = int(time.time())
         self.alone = set[str]()
 
+    def known(self, mutant: Mutant) -> dict[str, Any] | None:
+        """How the tests ended with a fault in an earlier run, where nothing that decided has changed."""
+        kept = self._kept(mutant)
+        if not kept.exists():
+            return None
+        row: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        files = [row["by"].partition("::")[0]] if row["by"] else nearest(mutant.module)
+        there = all((ROOT / name).is_file() for name in files)
+        return row if there and row["decided"] == content(*files) else None
+
     def end(self, mutant: Mutant) -> dict[str, Any]:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
-        tests = chosen(mutant, self.tests, self.cpu_seconds)
-        kept = KEPT / f"{digest(mutant, content(mutant.module))}.json"
-        if kept.exists():
-            earlier: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-            if earlier["decided"] == self._decided(earlier["by"], tests):
-                return earlier
-        began = spent()
-        end, by = self._planted(mutant, tests) if tests else ("survived", None)
-        row = {
-            "end": end,
-            "by": by,
-            "decided": self._decided(by, tests),
-            "tests": len(tests),
-            "cpu": round(spent() - began, 1),
-        }
-        kept.write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
+        began, left, given = spent(), self.cpu_seconds, 0
+        end, by = "survived", None
+        for file in nearest(mutant.module):
+            tests = chosen(mutant, self.measured(file), left)
+            if not tests:
+                continue
+            given, left = given + len(tests), left - sum(tests.values())
+            end, by = self._planted(mutant, tests)
+            if end != "survived" or left <= 0:
+                break
+        decided = content(*([by.partition("::")[0]] if by else nearest(mutant.module)))
+        row = {"end": end, "by": by, "decided": decided, "tests": given, "cpu": round(spent() - began, 1)}
+        self._kept(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
         return row
 
-    def _decided(self, by: str | None, tests: dict[str, float]) -> str:
-        """What the end rests on: the file of the test that failed, or all that were run."""
-        return (
-            content(by.partition("::")[0]) if by else digest(*((test, content(test.partition("::")[0])) for test in tests))
-        )
+    def measured(self, file: str) -> list[Measured]:
+        """The tests of a file that pass without a fault, the cheapest first."""
+        kept = KEPT / f"tests-{digest(file, content(file))}.json"
+        if not kept.exists():
+            _, rows = watched(self.tree, [file], calls=True)
+            kept.write_text(json.dumps([row for row in rows if "calls" in row]), encoding="utf-8")
+        told = json.loads(kept.read_text(encoding="utf-8"))
+        tests = [Measured(row["test"], row["cpu"], frozenset(map(tuple, row["calls"]))) for row in told]
+        return sorted(tests, key=lambda row: row.cpu)
+
+    def _kept(self, mutant: Mutant) -> Path:
+        return KEPT / f"{digest(mutant.name, mutant.kind, mutant.edit.start, content(mutant.module))}.json"
 
     def _planted(self, mutant: Mutant, tests: dict[str, float]) -> tuple[str, str | None]:
         """Plant, run, take out."""
@@ -205,16 +138,18 @@ class Runs:
         if code == 0:
             return "survived", None
         by = told[0]["test"] if told else None
-        self._sound(by if by in tests else next(iter(tests)))
+        by = by if by in tests else next(iter(tests))
+        if not self._sound(by):
+            return "survived", None
         return ("caught" if code > 0 else "hung"), by
 
-    def _sound(self, test: str) -> None:
-        """Stop where a test fails alone without any fault, too: it depends on others."""
+    def _sound(self, test: str) -> bool:
+        """Whether a test passes alone without any fault: one that depends on others has caught nothing."""
         if test not in self.alone and watched(self.tree, [test])[0] != 0:
-            sys.exit(
-                f"{test} fails alone without any fault: mend it first\n{(self.tree / 'output.txt').read_text()[-4000:]}"
-            )
+            print(f"{test} fails alone without any fault: mend it", flush=True)
+            return False
         self.alone.add(test)
+        return True
 
     def _write(self, path: Path, source: str) -> None:
         """A module, with a time of change that no compiled form of it has."""
@@ -223,47 +158,82 @@ class Runs:
         os.utime(path, (self.written, self.written))
 
 
+def chosen(mutant: Mutant, tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
+    """The tests that call the function with the fault, the cheapest first, with the CPU seconds of each.
+
+    What stands outside of functions runs at the import, and shows wherever the module is used.
+    """
+    functions = functions_at(mutant.module, mutant.line)
+    found = [row for row in tests if functions and any((mutant.module, line) in row.calls for line in functions)]
+    if not functions:
+        found = [row for row in tests if any(file == mutant.module for file, _ in row.calls)] or tests
+    result, total = dict[str, float](), 0.0
+    for row in found:
+        total += row.cpu
+        if result and total > cpu_seconds:
+            break
+        result[row.test] = row.cpu
+    return result
+
+
+def interval(caught: int, of: int) -> tuple[float, float]:
+    """A 95 % confidence interval of a share. Source: Clopper and Pearson 1934."""
+    from scipy import stats
+
+    low = float(stats.beta.ppf(0.025, caught, of - caught + 1)) if caught else 0.0
+    return low, float(stats.beta.ppf(0.975, caught + 1, of - caught)) if caught < of else 1.0
+
+
 def main() -> int:
     """Draw, plant, tell. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", type=int, default=100, help="how many faults")
-    parser.add_argument("--seed", type=int, default=16, help="of the draw of the faults")
+    parser.add_argument("--sample", type=int, default=500, help="how many faults there are to be")
+    parser.add_argument("--minutes", type=float, default=20, help="of this run; the next one goes on")
+    parser.add_argument("--seed", type=int, default=37, help="of the draw of the lines")
     parser.add_argument("--cpu", type=float, default=40, help="CPU seconds of the tests that a fault is given to")
     parser.add_argument("--module", choices=modules(), help="only this one")
     given = parser.parse_args()
-    among = [given.module] if given.module else modules()
-    os.nice(10)
+    os.nice(15)
+    until = time.monotonic() + 60 * given.minutes
     warmed()
     KEPT.mkdir(parents=True, exist_ok=True)
-    print(f"{given.sample} faults in {len(among)} modules, seed {given.seed}", flush=True)
+    sample = list(islice(drawn([given.module] if given.module else modules(), given.seed), given.sample))
+    print(f"{len(sample)} faults, seed {given.seed}", flush=True)
     known, ends = equivalents(EQUIVALENT), dict[str, list[Mutant]]()
     with tempfile.TemporaryDirectory(prefix="dpdist-mutants-") as folder:
         tree = Path(folder).resolve()
         copied(tree)
         runs = Runs(tree, given.cpu)
-        for number, mutant in enumerate(islice(drawn(among, given.seed), given.sample), start=1):
-            row = runs.end(mutant)
-            end = "equivalent" if row["end"] == "survived" and mutant.name in known else row["end"]
-            ends.setdefault(end, []).append(mutant)
-            print(
-                f"{number:4d} {end:10s} {mutant.module}:{mutant.line} {mutant.operator}: {mutant.before} -> {mutant.after}"
-                f" ({row['tests']} tests, {row['cpu']} s, {row['by']})",
-                flush=True,
-            )
-    return told(ends, known)
+        for number, mutant in enumerate(sample, start=1):
+            row = runs.known(mutant)
+            if row is None and time.monotonic() < until:
+                row = runs.end(mutant)
+                print(
+                    f"{number:4d} {row['end']:9s} {mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
+                    f" ({row['tests']} tests, {row['cpu']} s, {row['by']})",
+                    flush=True,
+                )
+            if row is not None:
+                end = "equivalent" if row["end"] == "survived" and packed(mutant.name) in known else row["end"]
+                ends.setdefault(end, []).append(mutant)
+    return told(ends, known, len(sample))
 
 
-def told(ends: dict[str, list[Mutant]], known: dict[str, str]) -> int:
-    """Print what became of the faults. Returns the exit code."""
+def told(ends: dict[str, list[Mutant]], known: dict[str, str], asked: int) -> int:
+    """Print what became of the faults of all runs. Returns the exit code: 1 once too few of all that were asked for are caught."""
     for mutant in ends.get("equivalent", []):
-        print(f"equivalent: {mutant.name}: {known[mutant.name]}")
+        print(f"equivalent: {mutant.name}: {known[packed(mutant.name)]}")
     survivors, caught = ends.get("survived", []), [*ends.get("caught", []), *ends.get("hung", [])]
     for mutant in survivors:
-        print(f"survived: {mutant.name}")
-    share = len(caught) / max(1, len(caught) + len(survivors))
-    counts = f"{len(caught)} caught, {len(survivors)} survived, {len(ends.get('equivalent', []))} equivalent"
-    print(f"{counts}: {100 * share:.1f} % caught; {spent():.0f} CPU seconds")
-    return 0 if share >= WANTED else 1
+        print(f"survived: {mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}")
+    tried = len(caught) + len(survivors)
+    share, (low, high) = len(caught) / max(1, tried), interval(len(caught), tried) if tried else (0.0, 1.0)
+    done = tried + len(ends.get("equivalent", []))
+    print(
+        f"{done} of {asked} faults tried: {len(caught)} caught, {len(survivors)} survived, {done - tried} equivalent: "
+        f"{100 * share:.1f} % caught (95 % interval {100 * low:.1f} to {100 * high:.1f} %); {spent():.0f} CPU seconds in this run"
+    )
+    return 1 if done == asked and share < WANTED else 0
 
 
 if __name__ == "__main__":

@@ -1,71 +1,26 @@
-"""Which faults there are: the modules, the replacements, and what counts as a fault."""
+"""Which faults there are: every line of the program, what is planted there, and what counts as a fault."""
 
 from __future__ import annotations
 
 import ast
 import difflib
-import random
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, zip_longest
 from pathlib import Path
 
-from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator
+from tests.mutants.edits import Edit, edits
 
 ROOT = Path(__file__).parents[2]
-MODULES = (
-    "dpdist/privacy/*.py",
-    "dpdist/privacy/*/*.py",
-    "dpdist/grids/*.py",
-    "dpdist/strategies/representations.py",
-    "dpdist/release/*.py",
-    "dpdist/machine/leases.py",
-    "dpdist/machine/reduction.py",
-    "dpdist/machine/store*.py",
-    "dpdist/machine/engine/*.py",
-    "dpdist/machine/objects/*.py",
-    "dpdist/process/durable.py",
-    "dpdist/process/private.py",
-    "dpdist/domain/*.py",
-    "dpdist/quantities/*.py",
-    "dpdist/records/*.py",
-    "dpdist/records/formats/*.py",
-    "dpdist/spec/compiled.py",
-    "dpdist/spec/job.py",
-    "dpdist/spec/origin.py",
-    "dpdist/spec/sums.py",
-    "dpdist/spec/queries/statistics.py",
-    "dpdist/strategies/worst.py",
-    "dpdist/identities.py",
-    "dpdist/stability.py",
-)
-"""Where faults are planted: patterns of files."""
-OPERATORS = tuple(
-    f"core/{name}"
-    for name in (
-        *(
-            f"ReplaceBinaryOperator_{pair}"
-            for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Mul")
-        ),
-        *(f"ReplaceBinaryOperator_{pair}" for pair in ("Pow_Mul", "RShift_LShift", "LShift_RShift", "BitAnd_BitOr")),
-        *(f"ReplaceComparisonOperator_{pair}" for pair in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
-        *(f"ReplaceComparisonOperator_{pair}" for pair in ("Is_IsNot", "IsNot_Is")),
-        *("ReplaceUnaryOperator_Delete_USub", "ReplaceUnaryOperator_Delete_Not", "AddNot"),
-        *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd"),
-        *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "NumberReplacer", "ZeroIterationForLoop"),
-    )
-)
-"""One replacement for every construct: several for one would only be caught or missed together."""
+PACKAGES = ("dpdist", "flows")
 
 
 def modules() -> list[str]:
-    """The files in which faults are planted, in the order of ``MODULES``."""
-    found = chain.from_iterable(sorted(ROOT.glob(pattern)) for pattern in MODULES)
-    return list(dict.fromkeys(str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py"))
+    """All modules of the program."""
+    return sorted(str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 
 @dataclass(frozen=True)
@@ -73,15 +28,16 @@ class Mutant:
     """One fault.
 
     Attributes:
+        kind: what was done.
         before, after: the lines that it changes.
     """
 
     module: str
-    operator: str
-    occurrence: int
+    kind: str
     line: int
     before: str
     after: str
+    edit: Edit
 
     @property
     def name(self) -> str:
@@ -90,13 +46,7 @@ class Mutant:
 
     def source(self) -> str:
         """The module with the fault."""
-        changed = mutate_code(_source(self.module), get_operator(f"core/{self.operator}")(), self.occurrence)
-        assert changed is not None
-        return changed
-
-
-Place = tuple[str, str, int]
-"""A module, an operator, and which of the constructs that it changes."""
+        return _changed(_source(self.module), self.edit)
 
 
 @cache
@@ -104,41 +54,48 @@ def _source(module: str) -> str:
     return (ROOT / module).read_text(encoding="utf-8")
 
 
-def places_in(module: str) -> Iterator[Place]:
-    """Every place where an operator finds something to change."""
-    nodes = list(ast_nodes(get_ast(_source(module))))
-    for name in OPERATORS:
-        operator = get_operator(name)()
-        found = sum(len(list(operator.mutation_positions(node))) for node in nodes)
-        yield from ((module, name, occurrence) for occurrence in range(found))
+def _changed(source: str, edit: Edit) -> str:
+    text = source.encode()
+    return (text[: edit.start] + edit.text.encode() + text[edit.stop :]).decode()
 
 
 def drawn(among: list[str], seed: int) -> Iterator[Mutant]:
-    """All faults of the modules in a random order: one of every module, a second of every module, and so on.
+    """One fault of every line of the modules, the lines in a random order: each is as likely as any other.
 
-    Every module has a draw of its own: a change of one leaves the faults of all others as they were.
+    The order hangs on the text of a line and on its module alone: a change elsewhere leaves the faults as they were.
     """
-    shuffled = []
+    lines = []
     for module in among:
-        places = list(places_in(module))
-        random.Random(f"{seed} {module}").shuffle(places)
-        shuffled.append(filter(None, map(mutant_at, places)))
-    for turn in zip_longest(*shuffled):
-        yield from filter(None, turn)
+        found, texts, seen = dict[int, list[Edit]](), _source(module).splitlines(), Counter[str]()
+        for edit in edits(_source(module)):
+            found.setdefault(edit.line, []).append(edit)
+        for line in sorted(found):
+            text = texts[line - 1].strip()
+            seen[text] += 1
+            lines.append((_random(seed, module, text, seen[text]), module, found[line]))
+    for order, module, choices in sorted(lines, key=lambda each: each[0]):
+        for edit in sorted(choices, key=lambda edit: _random(order, edit.kind, edit.start - choices[0].start, edit.text)):
+            fault = mutant_of(module, edit)
+            if fault is not None:
+                yield fault
+                break
 
 
-def mutant_at(place: Place) -> Mutant | None:
+def _random(*facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def mutant_of(module: str, edit: Edit) -> Mutant | None:
     """The fault; None where the program is no other one, or none at all."""
-    module, name, occurrence = place
     source = _source(module)
-    changed = mutate_code(source, get_operator(name)(), occurrence)
-    if changed is None or not differs(source, changed):
+    changed = _changed(source, edit)
+    if not differs(source, changed):
         return None
     lines = source.splitlines(), changed.splitlines()
     difference = difflib.SequenceMatcher(None, *lines, autojunk=False).get_opcodes()
     _, start, stop, first, last = next(code for code in difference if code[0] != "equal")
     before, after = (" ".join(" ".join(part).split()) for part in (lines[0][start:stop], lines[1][first:last]))
-    return Mutant(module, name.partition("/")[2], occurrence, start + 1, before, after)
+    return Mutant(module, edit.kind, edit.line, before, after, edit)
 
 
 def differs(source: str, changed: str) -> bool:
@@ -213,7 +170,12 @@ def equivalents(table: Path) -> dict[str, str]:
     """Faults that change nothing that users could see, with the reason: the rows of the table in docs/mutants.md."""
     rows = [re.split(r"(?<!\\)\|", line.strip().strip("|")) for line in table.read_text(encoding="utf-8").splitlines()]
     cells = [[cell.strip().strip("`").replace("\\|", "|") for cell in row] for row in rows if len(row) == 4]
-    return {f"{module}: {before} -> {after}": why for module, before, after, why in cells}
+    return {packed(f"{module}: {before} -> {after}"): why for module, before, after, why in cells if module.endswith(".py")}
+
+
+def packed(text: str) -> str:
+    """A fault's name without blanks."""
+    return "".join(text.split())
 
 
 def functions_at(module: str, line: int) -> set[int] | None:

@@ -28,6 +28,8 @@ from tests.mutants.faults import ROOT
 OURS = ("dpdist", "flows", "tests")
 HANGS = 600
 """Seconds without any CPU time after which a run is taken to hang."""
+LONGEST = 240.0
+"""CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
@@ -151,6 +153,8 @@ def watched(
 
 def _run(tree: Path, tests: list[str], watch: Watch) -> int:
     options = ["-q", "-p", "no:cacheprovider", *([] if watch.record else ["-x"])]
+    if watch.record:
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent() + LONGEST), resource.RLIM_INFINITY))
     code = pytest.main([*options, *tests], plugins=[watch])
     held = importlib.import_module("dpdist").__file__ or ""
     assert held.startswith(str(tree)), f"the tests ran {held}, not the copy"

@@ -35,7 +35,15 @@ from tests import small
 from tests.fit import assert_release_fits
 from tests.small import run
 
-ALWAYS = ("croissant.json", "dictionary.csv", "index.html", "measurement.npz", "release.json", "release.json.sig")
+ALWAYS = (
+    "croissant.json",
+    "dictionary.csv",
+    "dp_event.json",
+    "index.html",
+    "measurement.npz",
+    "release.json",
+    "release.json.sig",
+)
 """What is published whatever the formats."""
 
 

@@ -13,6 +13,7 @@ from dpdist.page.outputs.croissant import Croissant
 from dpdist.page.outputs.csvw import Csvw
 from dpdist.page.outputs.deployment import Deployment
 from dpdist.page.outputs.dictionary import Dictionary
+from dpdist.page.outputs.event import Event
 from dpdist.page.outputs.measured import PublishedMeasurement
 from dpdist.page.outputs.verifier import Verifier
 from dpdist.page.outputs.web_page import WebPage
@@ -25,6 +26,7 @@ OUTPUTS: list[Output] = [
     Variances(),
     Croissant(),
     Dictionary(),
+    Event(),
     Csvw(),
     Deployment(),
     Citation(),
