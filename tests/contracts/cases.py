@@ -37,7 +37,8 @@ PLACES = {
         "levels": {"kind": {"told": ["no", "yes", "never"], "not": ["maybe"]}},
     }
 }
-LEVELS = [{"marginals": {"of": [["sex"], ["kind", "sex"], ["p", "sex"]]}}]
+BETWEEN = AGES | PLACES | SEXES
+LEVELS = [{"marginals": {"of": [["age", "sex"], ["age", "kind", "sex"], ["age", "p", "sex"]]}}]
 """The same table at three nested levels, of unequal families that do not lie together."""
 
 
@@ -151,11 +152,11 @@ CASES: dict[str, Case] = {
     "oblique over several kinds": case("oblique", None, SEVERAL),
     "symmetric": case("symmetric", None, REFINED),
     "symmetric over several kinds": case("symmetric", None, SEVERAL),
-    "nested": case("nested", PLACES | SEXES, LEVELS),
+    "nested": case("nested", BETWEEN, LEVELS),
     "nested, one column": case(
         "nested", PLACES, [{"marginals": {"of": [[], ["kind"]]}}, {"marginals": {"of": [["p"]]}, "weight": 2}]
     ),
-    "nested in two passes": case("nested", PLACES | SEXES, LEVELS, sizes=TWO_PASSES_OF_FEW),
+    "nested in two passes": case("nested", BETWEEN, LEVELS, sizes=TWO_PASSES_OF_FEW),
     "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
     "kronecker, least largest error": case("kronecker", AGES | SEXES, BY_SEX, objective="worst"),
     "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),

@@ -10,10 +10,11 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.node_variances import Passes
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Matrix
+from dpdist.strategies.needs import Limits
 from dpdist.strategies.nested_levels import nested
 from dpdist.strategies.node_weights import _Search, node_weights, root_of_dual, square_root_poles
 from dpdist.strategies.optimum import coa
-from dpdist.workloads import Workload
+from dpdist.workloads import Workload, prefix
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.nested import Hierarchy, nested_of
 
@@ -155,3 +156,11 @@ def test_auto_takes_the_optimum_within_reach_and_nested_levels_beyond() -> None:
     assert considered("auto", "l2", wide)[0] == "nested"
     told = why_not("l2", wide)
     assert "certified" in told["coa"]
+
+
+def test_auto_takes_no_optimum_that_is_out_of_reach_unless_the_spec_allows_it() -> None:
+    """Without limits everything fitted: plans ended in a worker's memory, or not at all."""
+    steps = prefix(20_000)
+    assert "coa" not in considered("auto", "l2", steps)
+    assert "GiB, without 'limits' 'auto' takes up to 8.00" in why_not("l2", steps)["coa"]
+    assert considered("auto", "l2", steps, Limits(2**40, 1e9))[0] == "coa"
