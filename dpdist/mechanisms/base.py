@@ -25,8 +25,8 @@ GAUSSIAN: frozenset[Norm] = frozenset({"l2"})
 LAPLACE: frozenset[Norm] = frozenset({"l1"})
 BOTH = GAUSSIAN | LAPLACE
 REACH_BYTES = 8 * 2**30
-REACH = Limits(REACH_BYTES, 1800.0)
-"""What ``auto`` spends on an optimum that nobody limited: 8 GiB, and half an hour of the nominal processor."""
+REACH = Limits(REACH_BYTES, 1800.0, whose="without 'limits' 'auto' takes up to")
+"""What ``auto`` spends where the spec says nothing: 8 GiB, and half an hour of the nominal processor."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,10 @@ class Question:
         """Number of cells."""
         return self.workload.shape[1]
 
+    def out_of_reach(self, needs: Effort) -> str | None:
+        """Why an optimisation does not fit into what the spec allows, and where it says nothing into what ``auto`` spends."""
+        return self.limits.exceeded_by(needs) or self.limits.besides(REACH).exceeded_by(needs)
+
     @property
     def special(self) -> bool:
         """Whether all queries are filters or formulas, for which general baselines are not compared."""
@@ -208,9 +212,15 @@ class Mechanism(ABC):
         return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s"
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        """How the mechanism recommends itself where an optimum does not fit into memory; None where it does not."""
+        """How a mechanism that fits recommends itself where an optimum does not; None where it does not."""
         del workload, memory_bytes
         return None
+
+    def fits(self, workload: Workload, memory_bytes: int) -> bool:
+        """Whether planning takes no more memory, and no more time than ``auto`` spends."""
+        needs = self.effort(workload)
+        soon = needs is None or Limits(seconds=REACH.seconds).exceeded_by(needs) is None
+        return soon and self.planning_bytes(workload) <= memory_bytes
 
     def check(self, workload: Workload) -> None:
         """Raises: InvalidInput with the reason when the mechanism cannot answer."""

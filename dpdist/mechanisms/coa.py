@@ -31,13 +31,13 @@ class Coa(Mechanism):
         workload = question.workload
         if is_dyadic(workload) or (is_filters(workload) and question.cells > DENSE_CELLS):
             return False
-        return question.limits.exceeded_by(self.effort(workload)) is None
+        return question.out_of_reach(self.effort(workload)) is None
 
     def passed_over(self, question: Question) -> str | None:
         reason = beaten(self, question)
         if reason is not None or self.certifies(question):
             return reason
-        beyond = None if question.special else question.limits.exceeded_by(self.effort(question.workload))
+        beyond = None if question.special else question.out_of_reach(self.effort(question.workload))
         return beyond or takes_long()
 
     def effort(self, workload: Workload) -> Effort:

@@ -21,7 +21,7 @@ class Eigen(Mechanism):
 
     def passed_over(self, question: Question) -> str | None:
         reason = beaten(self, question) or (takes_long() if question.special else None)
-        return reason or question.limits.exceeded_by(self.effort(question.workload))
+        return reason or question.out_of_reach(self.effort(question.workload))
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "eigen")

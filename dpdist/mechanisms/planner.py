@@ -108,9 +108,10 @@ def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
 
 
 def alternatives(workload: Workload, memory_bytes: int) -> str:
-    """What answers a workload whose optimum does not fit, with what each needs or how far it is from the optimum."""
+    """What answers a workload whose optimum does not fit, with what each needs or how far it is from the optimum: what fits itself, in
+    memory and in time."""
     able = (each for each in REGISTRY.values() if each.cannot(workload) is None)
-    told = (each.instead(workload, memory_bytes) for each in able)
+    told = (each.instead(workload, memory_bytes) for each in able if each.fits(workload, memory_bytes))
     return ", ".join(text for text in told if text is not None)
 
 

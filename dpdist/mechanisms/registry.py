@@ -19,6 +19,7 @@ from dpdist.mechanisms.kronecker import KroneckerMechanism
 from dpdist.mechanisms.laplace import Laplace
 from dpdist.mechanisms.low_rank import LowRank
 from dpdist.mechanisms.marginals import Marginals
+from dpdist.mechanisms.nested import Nested
 from dpdist.mechanisms.oblique import Oblique
 from dpdist.mechanisms.p_identity import PIdentity
 from dpdist.mechanisms.p_identity_products import PIdentityProducts
@@ -39,6 +40,7 @@ REGISTRY: dict[str, Mechanism] = {
         Marginals(),
         KroneckerMechanism(),
         Symmetric(),
+        Nested(),
         Coa(),
         Eigen(),
         Residual(),

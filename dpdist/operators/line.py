@@ -278,6 +278,7 @@ class Groups(Sparse):
             raise InvalidInput(f"groups of cells are numbered from 0 to {count - 1}, found {int(groups.max(initial=-1))}")
         ones = np.ones(cells.size)
         super().__init__(scipy.sparse.csr_array((ones, (groups[cells], cells)), shape=(count, groups.size)))
+        self.groups = groups
 
 
 class Haar(Sparse):

@@ -84,7 +84,8 @@ class Planning:
         cure = FEWER
         if instead_of is not None:
             others = alternatives(instead_of, limit)
-            cure = f"start a worker with more memory, merge values, or set 'mechanism' to {others}"
+            advised = f"set 'mechanism' to {others}" if others else "ask for fewer attributes together"
+            cure = f"start a worker with more memory, merge values, or {advised}"
         raise OutOfMemory(what, needed_bytes, limit, cure)
 
     def tell(self, line: str) -> None:

@@ -19,6 +19,7 @@ from dpdist.strategies.lower_factors import triangular
 from dpdist.strategies.marginal_optima import fourier, marginal_minimax
 from dpdist.strategies.marginal_optima import marginal_optimum as marginals
 from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.nested_levels import nested
 from dpdist.strategies.oblique_bases import oblique
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
@@ -61,6 +62,7 @@ __all__ = [
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
+    "nested",
     "oblique",
     "p_identity",
     "p_identity_products",

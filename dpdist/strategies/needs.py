@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -23,6 +23,7 @@ from dpdist.strategies.marginal_optima import marginal_weights
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.residual_bases import optima_kept
 from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.nested import nested_of
 from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
 
 Optimiser = Literal[
@@ -38,6 +39,7 @@ Optimiser = Literal[
     "kronecker",
     "marginals",
     "symmetric",
+    "nested",
 ]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
@@ -64,6 +66,10 @@ DESIGN_PRODUCTS = 600.0
 """Five designs, a tree among them whose left inverse is found anew a dozen times."""
 VARIANCE_COPIES = 8
 """Arrays over all queries that predicting the worst error over orbits holds."""
+NODE_VECTORS, VALUE_VECTORS = 100, 30
+"""Vectors over the nodes of nested levels, and over the values of their attribute, that optimising takes (benchmarks/geography.py)."""
+NODE_PRODUCTS = 2e5
+"""Of one number a node: 20 microseconds a node on the nominal processor, the most that was seen (benchmarks/geography.py)."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
 
@@ -101,19 +107,26 @@ class Limits:
 
     Attributes:
         memory_bytes, seconds: None for no limit.
+        whose: who sets them, in messages.
     """
 
     memory_bytes: int | None = None
     seconds: float | None = None
+    whose: str = "the spec allows"
+
+    def besides(self, reach: Limits) -> Limits:
+        """What of a reach holds where these limits say nothing."""
+        memory = reach.memory_bytes if self.memory_bytes is None else None
+        return replace(reach, memory_bytes=memory, seconds=reach.seconds if self.seconds is None else None)
 
     def exceeded_by(self, needs: Effort) -> str | None:
         """Why an optimisation does not fit, None if it does."""
         if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
-            return f"needs {needs.memory_bytes / 2**30:.2f} GiB, the spec allows {self.memory_bytes / 2**30:.2f}"
+            return f"needs {needs.memory_bytes / 2**30:.2f} GiB, {self.whose} {self.memory_bytes / 2**30:.2f}"
         products = needs.products if needs.nominal is None else needs.nominal
         seconds = products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE
         if self.seconds is not None and seconds > self.seconds:
-            return f"needs about {seconds / 60:.1f} nominal minutes, the spec allows {self.seconds / 60:.1f}"
+            return f"needs about {seconds / 60:.1f} nominal minutes, {self.whose} {self.seconds / 60:.1f}"
         return None
 
 
@@ -168,6 +181,14 @@ def _of_symmetric(workload: Workload | Matrix) -> Effort:
     memory = 8 * (held + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
     step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)
     return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
+
+
+def _of_nested(workload: Workload | Matrix) -> Effort:
+    """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
+    assert isinstance(workload, Workload)
+    nodes = sum(nested_of(workload).tree.sizes)
+    values = workload.domain.shape[nested_of(workload).axis]
+    return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
 
 def _of_worst(workload: Workload | Matrix) -> Effort:
@@ -300,5 +321,6 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "kronecker": _of_kronecker,
     "marginals": _of_marginals,
     "symmetric": _of_symmetric,
+    "nested": _of_nested,
 }
 """The optimisers' public names with what each takes."""

@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import (
     AllRanges,
     Dense,
+    Groups,
     Identity,
     Kronecker,
     Matrix,
@@ -225,6 +226,8 @@ def _merged_codes(workload: Workload, axis: int) -> Matrix:
     touching = [block for block in workload.blocks if axis in block.axes]
     if not touching:
         return np.zeros(size, dtype=np.int64)
+    if any(block.separable and isinstance(block.factors[block.axes.index(axis)], Identity) for block in touching):
+        return np.arange(size)  # no two values are equal
     stacked = np.concatenate([_signature(workload, block, axis) for block in touching], axis=1)
     _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
     rank = np.empty(first.size, dtype=np.int64)
@@ -249,6 +252,8 @@ def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matr
         return np.arange(columns)
     if columns == 1 or isinstance(operator, Total):
         return np.zeros(columns, dtype=np.int64)
+    if isinstance(operator, Groups):
+        return operator.groups
     if isinstance(operator, Permuted):
         return column_codes(operator.operator)[np.argsort(operator.order)]
     if isinstance(operator, Padded):

@@ -31,6 +31,17 @@ UNLIKE = [{"marginals": {"ways": [1]}, "weight": 6}, {"marginals": {"ways": [2]}
 FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
 
 
+PLACES = {
+    "p": {
+        "categories": ["no", "maybe", "yes", "never"],
+        "levels": {"kind": {"told": ["no", "yes", "never"], "not": ["maybe"]}},
+    }
+}
+BETWEEN = AGES | PLACES | SEXES
+LEVELS = [{"marginals": {"of": [["age", "sex"], ["age", "kind", "sex"], ["age", "p", "sex"]]}}]
+"""The same table at three nested levels, of unequal families that do not lie together."""
+
+
 def filtered(*apply: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     return [{"filters": {"of": "age", "apply": list(apply), **more}}]
 
@@ -92,6 +103,7 @@ def case(mechanism: str, domain: dict[str, Any] | None, workload: list[Any], **m
 STORED = Sizes(long_steps=4, pinched_steps=4, listed=4, part_values=7, shard_bytes=8 * 9)
 """What happens beyond millions of steps or cells happens beyond four."""
 TWO_PASSES = Sizes(streamed_cells=10, shard_bytes=8 * 50)
+TWO_PASSES_OF_FEW = Sizes(streamed_cells=4, shard_bytes=8 * 5)
 CASES: dict[str, Case] = {
     "coa over a basis of tables": case("coa", None, REFINED),
     "coa over cells": case("coa", AGES, CDF),
@@ -140,6 +152,11 @@ CASES: dict[str, Case] = {
     "oblique over several kinds": case("oblique", None, SEVERAL),
     "symmetric": case("symmetric", None, REFINED),
     "symmetric over several kinds": case("symmetric", None, SEVERAL),
+    "nested": case("nested", BETWEEN, LEVELS),
+    "nested, one column": case(
+        "nested", PLACES, [{"marginals": {"of": [[], ["kind"]]}}, {"marginals": {"of": [["p"]]}, "weight": 2}]
+    ),
+    "nested in two passes": case("nested", BETWEEN, LEVELS, sizes=TWO_PASSES_OF_FEW),
     "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
     "kronecker, least largest error": case("kronecker", AGES | SEXES, BY_SEX, objective="worst"),
     "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),

@@ -1,0 +1,218 @@
+"""Weighted sums over nested levels on the integer grid: what is measured, its exact sensitivity, and answers of all levels."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Literal
+
+import numpy as np
+
+from dpdist.arrays.passes import Side, Target, slab_bytes
+from dpdist.arrays.vector import Held, Repeated, Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Layout
+from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Reader
+from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes, shard_bytes, small_enough
+from dpdist.grids.coefficients import Form
+from dpdist.grids.estimate import Shared
+from dpdist.grids.joint import OverCells
+from dpdist.grids.node_rows import NodeRows
+from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
+from dpdist.grids.space import MeasuredSpace
+from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.operators import Identity, Kronecker, Matrix, Operator, Total
+from dpdist.sizes import SIZES, Sizes
+from dpdist.workloads import Workload
+from dpdist.workloads.nested import CountedNodes, NestedLevels
+
+SPACING = 2.0**-GRID_BITS
+LINE_COPIES = 8
+"""Arrays as long as a column and all that is measured of it, while it is measured or read."""
+
+
+@dataclass(frozen=True)
+class NestedGrid(OverCells):
+    """Weighted sums over nodes, of every column of a table: those of one column follow each other, the root first.
+
+    Attributes:
+        levels: what is asked for.
+        shape: sizes of the domain's attributes.
+        sensitivity_squared: exact for add-remove; for replace-one twice that, which two cells of different columns reach.
+    """
+
+    levels: NestedLevels
+    node_rows: NodeRows
+    shape: tuple[int, ...]
+    sensitivity_squared: int
+    spacing: float = SPACING
+    norm: Literal["l2"] = "l2"
+    sizes: Sizes = SIZES
+
+    @property
+    def before(self) -> int:
+        """Cells of the table of the attributes before the one that has the levels."""
+        return math.prod(self.shape[axis] for axis in self.levels.others if axis < self.levels.axis)
+
+    @property
+    def after(self) -> int:
+        """The same of those after it. Columns are numbered by these, then by those before."""
+        return math.prod(self.shape[axis] for axis in self.levels.others if axis > self.levels.axis)
+
+    @property
+    def rows(self) -> int:
+        return self.before * self.after * self.node_rows.rows
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        return (self.levels.axes,)
+
+    @property
+    def form(self) -> Form:
+        """Through the store where the table is too large to be held."""
+        cells = self.before * self.after * self.node_rows.nodes.size
+        return Form.STORED if cells > self.sizes.streamed_cells else Form.HELD
+
+    @property
+    def digest(self) -> str:
+        content = hashlib.sha256(
+            repr(("nested", self.levels.axes, self.levels.axis, self.shape, self.sensitivity_squared)).encode()
+        )
+        for array in self.node_rows.arrays():
+            content.update(repr(array.shape).encode())
+            content.update(np.ascontiguousarray(array, dtype=np.int64).tobytes())
+        return content.hexdigest()
+
+    @property
+    def _line_bytes(self) -> int:
+        return LINE_COPIES * 8 * self.before * (self.node_rows.rows + self.node_rows.nodes.size)
+
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        """Slabs of columns where the table is too large to be held, else copies of it and of z; and the rows in every task."""
+        rows = LINE_COPIES * 8 * (self.node_rows.rows + self.node_rows.nodes.size)
+        if self.form is Form.HELD:
+            columns = LINE_COPIES * 8 * (self.rows + layout.size)
+            return StageBytes(HELD_COPIES * 8 * layout.size + columns + rows, answer_bytes(workload) + columns + rows)
+        slab = max(slab_bytes(worker_bytes, max(layout.size, self.rows)), self._line_bytes)
+        return StageBytes(shard_bytes(max(layout.size, self.rows)) + rows, slab + rows)
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        if self.form is Form.HELD:
+            table = counts.table(self.levels.axes)
+            counts.check_few(int(table.sum()))
+            return Held(self.node_rows.measure(self._columns(table)).reshape(-1))
+        counts.check(work)
+        values, after = self.node_rows.nodes.size * self.before, self.after
+        task = partial(_measured, self._shared(work), self.before)
+        sides = [Side(values, _transposed, 4 * 8 * after), Side(after, task, self._line_bytes)]
+        return work.passes(counts.values, sides, [Target(self.before * self.node_rows.rows, np.int64)], on_done)[0]
+
+    def _columns(self, table: Matrix) -> Matrix:
+        """The columns of a table, (columns, values)."""
+        moved = np.moveaxis(table.reshape(self.before, -1, self.after), (2, 0, 1), (0, 1, 2))
+        return np.ascontiguousarray(moved).reshape(self.before * self.after, -1)
+
+    def _shared(self, work: Workspace) -> SharedRows:
+        arrays = self.node_rows.arrays()
+        flat = work.write(Held(np.concatenate([np.asarray(each, dtype=np.int64) for each in arrays])))
+        return SharedRows(Shared(flat, (flat.size,)), tuple(each.size for each in arrays))
+
+    def reader(self, workload: Workload) -> Reader:
+        if workload.fingerprint != self.levels.fingerprint:
+            raise InvalidInput("a measurement of nested levels answers only the queries that it was made for")
+        return NestedReader(workload, self)
+
+    def row_blocks(self) -> Iterator[Matrix]:
+        """The measured rows over all cells: for domains that can be written down."""
+        factors: list[Operator] = [Total(size) for size in self.shape]
+        for axis in self.levels.others:
+            factors[axis] = Identity(self.shape[axis])
+        factors[self.levels.axis] = self.node_rows.matrix
+        rows = Kronecker(factors).dense().reshape(self.before, self.node_rows.rows, self.after, -1)
+        yield rows.transpose(2, 0, 1, 3).reshape(self.rows, -1).astype(np.int64)
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """One product: the rows over the attribute that has the levels, and the cells of the others."""
+        rows, values = self.node_rows.rows, self.node_rows.nodes.size
+        small_enough(self.rows + rows * values, most_bytes)
+        table = held(measured).reshape(self.after, self.before, rows).transpose(1, 2, 0)
+        axes = self.levels.axes
+        matrix = ListedFactor(self.node_rows.matrix.dense().astype(np.int64))
+        factors = tuple(matrix if axis == self.levels.axis else Cells(shape[axis]) for axis in axes)
+        return ProductSpace((OpenTerm(axes, factors),), shape, np.ascontiguousarray(table).ravel())
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Rows that tasks read from where they were written."""
+
+    flat: Shared
+    sizes: tuple[int, ...]
+
+    @cached_property
+    def rows(self) -> NodeRows:
+        """The rows."""
+        return NodeRows.made_of(tuple(np.split(self.flat.values, np.cumsum(self.sizes)[:-1])))
+
+    def __reduce__(self) -> tuple[type[SharedRows], tuple[Shared, tuple[int, ...]]]:
+        return SharedRows, (self.flat, self.sizes)
+
+
+@dataclass(frozen=True)
+class NestedReader(TransformReader):
+    """Least squares of every column, then the nodes that queries ask for."""
+
+    grid: NestedGrid
+
+    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
+        """All answers; a standard error depends on the node alone."""
+        grid = self.grid
+        before, after, rows, asked = grid.before, grid.after, grid.node_rows, grid.levels.asked
+        spread = [np.tile(np.sqrt(rows.variances.values[each.level][each.nodes]), before) for each in asked]
+        each_node = Held(np.concatenate(spread))
+        if work.in_memory:
+            answers = _answered(rows, asked, before, held(measured).reshape(after * before, -1))
+            return Transformed(Held(answers.reshape(-1)), spread=Repeated(each_node, after, 1))
+        lines = before * sum(each.nodes.size for each in asked)
+        levels = np.array([[each.level, each.nodes.size] for each in asked])
+        nodes = work.write(Held(np.concatenate([each.nodes for each in asked])))
+        task = partial(_read, grid._shared(work), Shared(nodes, (nodes.size,)), levels, before)
+        sides = [Side(after, task, grid._line_bytes + 3 * 8 * lines), Side(lines, _as_it_is, 4 * 8 * after)]
+        made = work.passes(measured, sides, [Target(after, np.float64)], on_done)[0]
+        return Transformed(made, spread=Repeated(work.write(each_node), after, 1))
+
+
+def _transposed(start: int, slab: Matrix) -> Matrix:
+    del start
+    return np.ascontiguousarray(slab.T)
+
+
+def _as_it_is(start: int, gathered: Matrix) -> tuple[Matrix]:
+    del start
+    return (gathered,)
+
+
+def _measured(shared: SharedRows, before: int, start: int, gathered: Matrix) -> tuple[Matrix]:
+    """z of some lines, each of which is some columns."""
+    del start
+    lines = gathered.shape[0]
+    return (shared.rows.measure(gathered.reshape(lines * before, -1)).reshape(lines, -1),)
+
+
+def _read(shared: SharedRows, nodes: Shared, levels: Matrix, before: int, start: int, slab: Matrix) -> Matrix:
+    """What some lines say of all that is asked for, (queries of a column, lines)."""
+    del start
+    parts = np.split(nodes.values, np.cumsum(levels[:, 1])[:-1])
+    asked = tuple(CountedNodes(int(level), part) for (level, _), part in zip(levels, parts, strict=True))
+    return _answered(shared.rows, asked, before, slab.reshape(slab.shape[0] * before, -1))
+
+
+def _answered(rows: NodeRows, asked: tuple[CountedNodes, ...], before: int, measured: Matrix) -> Matrix:
+    """The same of columns, (columns, rows): (queries of a line, lines)."""
+    found = rows.estimates(measured)
+    parts = (found[each.level][:, each.nodes].reshape(-1, before, each.nodes.size) for each in asked)
+    return np.concatenate([part.transpose(1, 2, 0).reshape(-1, part.shape[0]) for part in parts])
