@@ -235,6 +235,7 @@ def test_tables(tmp_path: Path) -> None:
     assert covered >= 0.94
 
 
+@pytest.mark.slow
 def test_non_negative(tmp_path: Path) -> None:
     """The benchmark itself stops when a draw is made worse by the fit."""
     table = table_of(tmp_path, "non_negative", "--cells", "32", "--draws", "12")
