@@ -224,6 +224,18 @@ def test_worst(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_tables(tmp_path: Path) -> None:
+    """Together is better than apart, and intervals hold every size of count."""
+    table = table_of(tmp_path, "tables", "--epsilon", "1")
+    (figures,) = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 2 | 1 |"))
+    raw, apart, together, squared, _, length, covered = map(float, figures[3:])
+    assert together < apart < raw
+    assert squared < 0.5
+    assert length < 0.8
+    assert covered >= 0.94
+
+
+@pytest.mark.slow
 def test_non_negative(tmp_path: Path) -> None:
     """The benchmark itself stops when a draw is made worse by the fit."""
     table = table_of(tmp_path, "non_negative", "--cells", "32", "--draws", "12")

@@ -18,7 +18,7 @@ from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Reader
+from dpdist.grids.answers import Answers, Reader
 from dpdist.grids.estimate import Estimate
 from dpdist.grids.space import MeasuredSpace
 from dpdist.operators import Matrix, Tall
@@ -175,6 +175,15 @@ class Grid(ABC):
         raise InvalidInput(
             "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
         )
+
+    @property
+    def measures_total(self) -> bool:
+        """Whether the number of records is measured apart from everything else, so that answers can be given it (``given_total``)."""
+        return False
+
+    def given_total(self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float) -> Answers:
+        """Unbiased answers and their errors, given the number of records. Raises: InvalidInput when it cannot be true."""
+        raise InvalidInput("a measurement of this kind does not measure the number of records apart from everything else")
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The measurement with its strategy, as readers get it: everything in it is public once it is committed.

@@ -12,7 +12,7 @@ from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
-from dpdist.grids.non_negative import Effect, effect_of, fitted
+from dpdist.grids.non_negative import Effect, covering, effect_of, fitted
 from dpdist.operators import Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
@@ -97,12 +97,19 @@ class LeastSquares:
         moved = estimate - cross @ np.linalg.solve(inner, gap)
         return replace(reader, inverse=reader.inverse - cross @ along), moved
 
-    def non_negative(self, estimate: Matrix, noise: Noise, seed: int) -> tuple[Matrix, Effect]:
-        """Non-negative cells whose answers are closest to the estimate's, (cells,), and what that does to errors."""
+    def non_negative(
+        self, estimate: Matrix, noise: Noise, seed: int, known: tuple[Block, ...] = ()
+    ) -> tuple[Matrix, Effect]:
+        """Non-negative cells whose answers are closest to the estimate's, (cells,), and what that does to errors.
+
+        Args:
+            known: queries whose counts are public, on which this is conditioned.
+        """
         reader = self._dense()
         assert reader.basis is not None
         assert reader.inverse is not None
-        return fitted(self.workload, reader.basis, estimate, reader.inverse, noise, seed)
+        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known]) if known else None
+        return fitted(self.workload, reader.basis, estimate, reader.inverse, noise, seed, rows)
 
     def _dense(self) -> LeastSquares:
         """The same with its inverse written down."""
@@ -129,6 +136,7 @@ class Estimate:
         values: what answers are computed from.
         cells: non-negative cells that were fitted to it, (cells,); answers are then read from them.
         effect: what that fit does to the errors of the answers.
+        known: queries whose counts are public, on which it is conditioned.
         biased: whether the estimate has an error beside the noise that is not known: half widths are left out (NaN).
     """
 
@@ -137,18 +145,19 @@ class Estimate:
     noise: Noise
     cells: Matrix | None = field(default=None, repr=False)
     effect: Effect | None = None
+    known: tuple[Block, ...] = ()
     biased: bool = False
 
     def given(self, known: tuple[Block, ...], counts: Matrix) -> Estimate:
         """The estimate under public counts. Raises: InvalidInput when they cannot be true (``LeastSquares.conditioned``)."""
         reader, values = self.least_squares.conditioned(self.values, known, counts, self.noise)
-        return replace(self, least_squares=reader, values=values)
+        return replace(self, least_squares=reader, values=values, known=known)
 
     def fitted(self, work: Workspace, name: str, seed: int) -> Estimate:
         """The same with non-negative cells, kept under a name with what the fit does to errors."""
         kept = work.kept(name)
         if kept is None:
-            made, effect = work.largest(self.least_squares.non_negative, self.values, self.noise, seed)
+            made, effect = work.largest(self.least_squares.non_negative, self.values, self.noise, seed, self.known)
             kept = work.write(Held(made), name, effect.facts()), effect.facts()
             kept = work.kept(name) or kept  # another process may have kept its own first
         return replace(self, cells=held(kept[0]), effect=effect_of(kept[1]))
@@ -203,8 +212,10 @@ def _answers_of(
     parts = [filled.answers(first, min(stop, first + step), values, noise) for first in range(start, stop, step)]
     answers, errors, half = (np.concatenate(column) for column in zip(*parts, strict=True))
     if cells is not None:
-        fitted = reader.workload.unweighted.rows(start, stop) @ cells.values
-        answers, half = fitted, half + np.abs(fitted - answers)  # still covers what the unbiased interval covers
+        rows = reader.workload.unweighted.rows(start, stop)
+        fitted = rows @ cells.values
+        least = np.where(rows.min(axis=1) >= 0, 0.0, -np.inf)
+        answers, half = fitted, covering(fitted, answers, half, least)
     if integer:
         answers, half = np.rint(answers), half + 0.5
     if biased:

@@ -21,8 +21,9 @@ from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Basis, Workload
 
-RULE = 2
-"""How cells are fitted: a release keeps the rule that its answers were made by."""
+RULE = 3
+"""How answers are fitted and intervals made of it: a release keeps the rule that its answers were made by. (Up to rule 2 intervals were
+widened by all that the fit moved.)"""
 DRAWS, FEWEST_DRAWS, SIMULATED_WORK = 100, 20, 2e11
 """How many releases are simulated: fewer where each fit takes long, by the cube of the cells."""
 MOST_GROUPS = 20
@@ -34,6 +35,8 @@ PATIENCE = 3
 RIDGE, ROUNDING = 1e-9, 1e-10
 """Added to the gram, relative to its diagonal, and taken out again by proximal steps; what counts as zero."""
 PROXIMAL_STEPS = 3
+HELD = 1e4
+"""Weight of public counts, relative to the gram's diagonal: they are kept to about a ten thousandth of what the fit moves answers."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +56,31 @@ class Effect:
         draws: simulated releases.
         total: of all queries, weighted as in the workload.
         groups: the groups of queries that gain least, the one with the largest ratio first.
+        distance: how far any answer is from tables that agree exactly, at most, where tables were fitted (rule 3).
     """
 
     rule: int
     draws: int = 0
     total: Group | None = None
     groups: tuple[Group, ...] = ()
+    distance: float | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether there is something that a certificate says of it."""
+        return self.total is not None or self.distance is not None
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "groups": [asdict(group) for group in self.groups]}
+        told = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**told, "groups": [asdict(group) for group in self.groups]}
 
 
 def effect_of(facts: Mapping[str, Any]) -> Effect:
     """The effect whose ``facts`` these are."""
     groups = tuple(Group(**group) for group in facts["groups"])
-    return Effect(facts["rule"], facts["draws"], Group(**facts["total"]), groups)
+    total = Group(**facts["total"]) if "total" in facts else None
+    return Effect(facts["rule"], facts["draws"], total, groups, facts.get("distance"))
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,7 @@ class Fit:
         columns: of the workload's basis, (r, cells).
         inner: C'C of the weighted queries in terms of the basis, (r, r).
         gram: W'W over the distinct cells.
+        known: rows of public counts in terms of the basis, (k, r): the cells keep what an estimate says of them.
     """
 
     basis: Basis
@@ -87,13 +100,19 @@ class Fit:
     columns: Matrix
     inner: Matrix
     gram: Matrix
+    known: Matrix | None = None
 
     @classmethod
-    def of(cls, basis: Basis) -> Fit:
+    def of(cls, basis: Basis, known: Matrix | None = None) -> Fit:
         """The problem of a workload."""
         cells, inner = basis.representatives, basis.gram()
         columns = basis.columns(cells)
-        return cls(basis, cells, columns, inner, inner if basis.operator is None else columns.T @ inner @ columns)
+        gram = inner if basis.operator is None else columns.T @ inner @ columns
+        if known is not None:  # a heavy weight holds them
+            weight = HELD * float(np.diag(gram).mean())
+            inner = inner + weight * known.T @ known
+            gram = gram + weight * (known @ columns).T @ (known @ columns)
+        return cls(basis, cells, columns, inner, gram, known)
 
     def closest(self, estimate: Matrix) -> Matrix:
         """The cells >= 0 whose weighted answers are closest to those of an estimate in terms of the basis."""
@@ -113,8 +132,8 @@ class Fit:
         fitted = np.stack([self.columns @ self.closest(estimate + error) for error in without.T], axis=1)
         names = [block.name for block in self.basis.workload.blocks]
         before, after = self._squares(without), self._squares(fitted - estimate[:, None])
-        total = _ratio("all queries", before.sum(axis=0), after.sum(axis=0))
-        groups = sorted(map(_ratio, names, before, after), key=lambda group: -group.ratio)
+        total = ratio("all queries", before.sum(axis=0), after.sum(axis=0))
+        groups = sorted(map(ratio, names, before, after), key=lambda group: -group.ratio)
         return Effect(RULE, draws, total, tuple(groups[:MOST_GROUPS]))
 
     def _squares(self, errors: Matrix) -> Matrix:
@@ -131,10 +150,20 @@ class Fit:
 
 
 def fitted(
-    workload: Workload, basis: Basis, estimate: Matrix, inverse: Matrix, noise: Noise, seed: int
+    workload: Workload,
+    basis: Basis,
+    estimate: Matrix,
+    inverse: Matrix,
+    noise: Noise,
+    seed: int,
+    known: Matrix | None = None,
 ) -> tuple[Matrix, Effect]:
-    """Fitted non-negative cells, (cells,), with all that the workload treats alike in one of them; and what the fit does to errors."""
-    fit = Fit.of(basis)
+    """Fitted non-negative cells, (cells,), with all that the workload treats alike in one of them; and what the fit does to errors.
+
+    Args:
+        known: rows of public counts in terms of the basis, which the estimate and the noise are conditioned on.
+    """
+    fit = Fit.of(basis, known)
     found = fit.closest(estimate)
     cells = np.zeros(workload.shape[1])
     cells[fit.cells] = found
@@ -186,7 +215,18 @@ def _pivoted(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
     return np.asarray(scipy.optimize.nnls(root.T, target, maxiter=100 * linear.size)[0])
 
 
-def _ratio(name: str, before: Matrix, after: Matrix) -> Group:
+def covering(fitted: Matrix, unbiased: Matrix, half: Matrix, least: Matrix | float) -> Matrix:
+    """Half widths of intervals around fitted answers that hold the interval of the unbiased ones, cut at what is possible.
+
+    Args:
+        half: of the intervals around the unbiased answers.
+        least: what the true answers are at least.
+    """
+    low, high = (np.maximum(unbiased + side * half, least) for side in (-1, 1))
+    return np.asarray(np.maximum(high - fitted, fitted - low))
+
+
+def ratio(name: str, before: Matrix, after: Matrix) -> Group:
     """The ratio of two means of the same draws, with its standard error by the delta method."""
     ratio = float(after.mean() / before.mean())
     spread = float(np.std(after - ratio * before, ddof=1) / np.sqrt(before.size))

@@ -47,6 +47,11 @@ class PureTermGrid(TermGrid):
         return False
 
     @property
+    def measures_total(self) -> bool:
+        """Each product is read for its own queries."""
+        return False
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all terms and of what they are for: the noise key is bound to it."""
         return hashlib.sha256(f"{super().digest}:{self.norm}:{self.groups}".encode()).hexdigest()
@@ -67,6 +72,14 @@ class PureTermGrid(TermGrid):
 @dataclass(frozen=True)
 class MarginalGrid(PureTermGrid):
     """Marginals, each cell times a whole number that is its marginal's weight."""
+
+    @property
+    def measures_total(self) -> bool:
+        """Every marginal tells the number of records; what they tell beside it is uncorrelated."""
+        return True
+
+    def _total(self, measured: Matrix, noise: Noise) -> MeasuredTerm:
+        return combined((), _by_axes(self, measured), self, noise)
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         total = 0.0
@@ -193,7 +206,7 @@ class MarginalReader:
         """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest."""
         z, columns = held(measured), []
         asked = {subset for block in self.workload.blocks for subset in subsets(block.asked_axes)}
-        tables = {term.axes: (term, z[place].reshape(term.shape)) for term, place in self.grid.measured_terms.slices()}
+        tables = _by_axes(self.grid, z)
         parts = {subset: combined(subset, tables, self.grid, noise) for subset in asked}
         for done, block in enumerate(self.workload.blocks, start=1):
             columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))
@@ -201,6 +214,11 @@ class MarginalReader:
                 on_done(done, len(self.workload.blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
         return stored_answers(answer, error, error * noise.half_width_95(1.0), wanted, work)
+
+
+def _by_axes(grid: MarginalGrid, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
+    """The measured marginals."""
+    return {term.axes: (term, measured[place].reshape(term.shape)) for term, place in grid.measured_terms.slices()}
 
 
 def combined(

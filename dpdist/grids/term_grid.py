@@ -14,17 +14,19 @@ from dpdist.arrays.passes import Side, Target, slab_bytes
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.answers import Reader
+from dpdist.grids.answers import Answers, Reader
 from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_bytes, grid_bits, shard_bytes, small_enough
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
 from dpdist.grids.joint import OverCells
+from dpdist.grids.known_total import given_total
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.term_reader import ProductReader, TermReader, inverses_of, inverted
+from dpdist.grids.term_reader import MeasuredTerm, ProductReader, TermReader, inverses_of, inverted, read_term
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
 from dpdist.grids.totals import Totals, term_squared
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
+from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
@@ -135,6 +137,18 @@ class TermGrid(OverCells):
             Side(width, partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
         ]
         return work.passes(counts.values, sides, [Target(p, np.int64)], on_done)[0]
+
+    @property
+    def measures_total(self) -> bool:
+        return len(self.terms) > 1 and any(not term.axes for term in self.terms)
+
+    def given_total(self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float) -> Answers:
+        return given_total(workload, answers, self._total(held(measured), noise), self.directions, records)
+
+    def _total(self, measured: Matrix, noise: Noise) -> MeasuredTerm:
+        """What is known of the number of records."""
+        (found,) = ((term, place) for term, place in self.measured_terms.slices() if not term.axes)
+        return read_term(found[0], measured[found[1]], (), noise)
 
     def reader(self, workload: Workload) -> Reader:
         return ProductReader(workload, self.measured_terms) if self.streamed else TermReader(workload, self.measured_terms)

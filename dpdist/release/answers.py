@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dpdist.arrays.vector import Vector, scaled
-from dpdist.grids.answers import Answers, Wanted
-from dpdist.grids.base import Measured
+from dpdist.arrays.vector import Held, Vector, held, scaled
+from dpdist.arrays.workspace import MEMORY, Workspace
+from dpdist.grids.answers import Answers, Wanted, stored_answers
+from dpdist.grids.base import Grid, Measured
+from dpdist.grids.fitted_tables import fitted_answers
 from dpdist.grids.non_negative import RULE, effect_of
 from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
+from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise, NoiseOfShares
+from dpdist.release.certificate import possible
 from dpdist.release.companions import Companion
 from dpdist.release.context import Context
-from dpdist.release.plan import Plan
+from dpdist.release.plan import Plan, by_answers
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 
@@ -40,8 +45,11 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
 
     grid, values = course_of(planned).measured(context, measured)
     workload = planned.workload
+    seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:
         z, noise = _in_records(planned, values)
+        if not others and by_answers(grid, workload, options):
+            return _by_answers(context, planned, grid, (z, noise), wanted, seed, work)
         if not (others or options.known or options.non_negative):
             return grid.reader(workload).answers(z, noise, wanted, work, tell)
         joined = [Measured(plan.grid, *_in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
@@ -49,10 +57,37 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         if options.known:
             estimate = estimate.given(known, np.array([each.count for each in options.known]))
         if options.non_negative:
-            context.progress("answer", "fitting non-negative cells, and simulating what that does to the errors")
-            seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
+            context.progress("answer", FITTING)
             estimate = estimate.fitted(work, wanted.cells, seed)
         return estimate.answers(wanted, work, tell)
+
+
+def _by_answers(
+    context: Context, planned: Plan, grid: Grid, given: tuple[Vector, Noise], wanted: Wanted, seed: int, work: Workspace
+) -> Answers:
+    """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
+    workload, options, noise = planned.workload, planned.job.outputs.postprocess, given[1]
+    reader, records = grid.reader(workload), possible(planned.job).records
+    plain = replace(wanted, folder=f"{wanted.folder}/unbiased", integer=False)
+
+    def read(measured: Vector, records: float | None, inner: Workspace) -> Answers:
+        found = reader.answers(measured, noise, plain, inner)
+        return found if records is None else grid.given_total(workload, found, measured, noise, records)
+
+    def simulate(true: Matrix, state: np.random.RandomState) -> Matrix:
+        drawn = np.rint(noise.kind.simulated(state, (grid.rows,)) * noise.deviation)
+        return true + held(read(Held(drawn), None if records is None else 0.0, MEMORY).answer)
+
+    unbiased = read(given[0], records, work)
+    if not options.non_negative:
+        columns = [held(each) for each in (unbiased.answer, unbiased.error, unbiased.half_width)]
+        return stored_answers(columns[0], columns[1], columns[2], wanted, work)
+    context.progress("answer", FITTING)
+    shown = None if grid.estimates(workload.shape[1], jointly=False) else simulate
+    return fitted_answers(workload, unbiased, records, shown, wanted, seed, work)
+
+
+FITTING = "fitting non-negative answers, and simulating what that does to the errors"
 
 
 def _wanted(planned: Plan, measured: StoredArray, asked: dict[str, Any]) -> Wanted:

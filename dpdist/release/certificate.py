@@ -18,6 +18,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import Budget
 from dpdist.release.private_names import selection_of, total_delta
 from dpdist.spec.job import Job, Outputs
+from dpdist.spec.output import PostprocessSpec
 from dpdist.strategies import Strategy
 from dpdist.strategies.proofs import PersonsBound
 
@@ -148,8 +149,8 @@ def post_processing(outputs: Outputs, effect: Effect | None = None) -> list[str]
         )
     if options.non_negative:
         out.append(
-            f"{_fitted(effect)}: small counts are biased upwards; standard errors are those of the unbiased estimate, intervals are "
-            "widened by the change and cover at least what they say"
+            f"{_fitted(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and each "
+            "interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
         )
     if options.integer:
         out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
@@ -162,14 +163,16 @@ def post_processing(outputs: Outputs, effect: Effect | None = None) -> list[str]
     return out
 
 
-def _fitted(effect: Effect | None) -> str:
-    """How non-negative cells were fitted, and what that does to the errors."""
+def _fitted(effect: Effect | None, options: PostprocessSpec) -> str:
+    """How non-negative answers were fitted, and what that does to the errors."""
     fitted = (
         "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
         "raises the answers' total squared error"
     )
+    if effect is not None and effect.distance is not None:
+        fitted = _by_tables(effect.distance, known=bool(options.known))
     if effect is None or effect.total is None:
-        return f"{fitted}; how far it falls is simulated from the noisy data"
+        return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
     total, least = effect.total, effect.groups[0]
     told = (
         f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_times(total)} times as large"
@@ -178,6 +181,16 @@ def _fitted(effect: Effect | None) -> str:
         told
         if len(effect.groups) == 1
         else f"{told}, and that of the group that gains least, {least.name}, {_times(least)} times"
+    )
+
+
+def _by_tables(distance: float, *, known: bool) -> str:
+    """How tables were fitted, and what that never does."""
+    never = "never raises" if known else "does not raise (but for the error of the number of records, which is estimated)"
+    return (
+        "the non-negative tables that agree with each other and are closest to the unbiased ones (weighted as in the spec) were fitted, "
+        "and other groups of queries one by one: no answer is further than "
+        f"{distance:.2g} from tables that agree exactly, and the fit {never} the answers' total squared error"
     )
 
 

@@ -9,6 +9,7 @@ from dpdist.arrays.vector import BATCH
 from dpdist.domain import Layout
 from dpdist.errors import OutOfMemory
 from dpdist.grids.base import Grid
+from dpdist.grids.fitted_tables import COPIES, MOST_TOGETHER
 from dpdist.machine.engine import Engine
 from dpdist.operators import Tall
 from dpdist.process.limits import cores, told_limits
@@ -55,6 +56,7 @@ def memory_plan(
     engine: Engine,
     *,
     fitted: bool = False,
+    by_tables: bool = False,
     non_negative: bool = False,
     delivered: bool = False,
 ) -> list[StageMemory]:
@@ -62,6 +64,7 @@ def memory_plan(
 
     Args:
         fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
+        by_tables: whether answers are fitted table by table, without an estimate of the cells.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
         delivered: whether the answers go into a warehouse, too.
     """
@@ -80,6 +83,8 @@ def memory_plan(
     if fitted:
         needed = _fit_bytes(grid.rows, workload.shape[1]) + (GRAM_COPIES * 8 * workload.shape[1] ** 2 if non_negative else 0)
         out.insert(3, StageMemory("fit", needed, engine.largest_worker_bytes, False))
+    if by_tables and workload.shape[0] <= MOST_TOGETHER:
+        out.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
         out.insert(1, StageMemory("gram", gram.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
     return out

@@ -13,6 +13,7 @@ import numpy as np
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
+from dpdist.grids.fitted_tables import few_cells
 from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
@@ -40,6 +41,7 @@ from dpdist.release.planning import FEWER, Planning, strategy_of
 from dpdist.release.private_names import facts_of, prepared
 from dpdist.release.setting import setting_of
 from dpdist.spec import Job
+from dpdist.spec.output import PostprocessSpec
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.strategies import Strategy
 from dpdist.strategies.needs import Effort
@@ -163,7 +165,7 @@ class Plan(Design):
             "cells": self.workload.shape[1],
             "stream": series and {**series, **self._extended},
             "post_processing": certificate.post_processing(job.outputs, effect),
-            **({} if effect is None or effect.total is None else {"non_negative": effect.facts()}),
+            **({} if effect is None or not effect.told else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible(job).facts()},
             "versions": versions(),
         }
@@ -321,8 +323,13 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
     """The strategies of which one estimate can be made, where post-processing needs it; all where none can, and the plan says so."""
     if len(compared) == 1 or not job.outputs.fits:
         return compared
-    jointly, cells = bool(job.outputs.postprocess.consistent_with), job.workload.queries.shape[1]
-    return [each for each in compared if _grid(job, each).estimates(cells, jointly=jointly)] or compared
+    options, queries = job.outputs.postprocess, job.workload.queries
+    grids = [(each, _grid(job, each)) for each in compared]
+    jointly, cells = bool(options.consistent_with), queries.shape[1]
+    together = [each for each, grid in grids if grid.estimates(cells, jointly=jointly)]
+    if together and few_cells(queries):
+        return together
+    return [each for each, grid in grids if by_answers(grid, queries, options) and not each.biased] or together or compared
 
 
 def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
@@ -385,13 +392,15 @@ BOUND_COPIES = 6
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     """What every stage of a planned release takes."""
     outputs = planned.job.outputs
+    apart = by_answers(planned.grid, planned.workload, outputs.postprocess)
     return memory.memory_plan(
         planned.workload,
         planned.grid,
         planned.layout,
         planned.effort,
         engine,
-        fitted=outputs.fits,
+        fitted=outputs.fits and not apart,
+        by_tables=apart,
         non_negative=outputs.postprocess.non_negative,
         delivered=bool(outputs.output.to),
     )
@@ -401,17 +410,27 @@ def _grid(job: Job, strategy: Strategy) -> Grid:
     return strategy.grid_for(job.workload.queries, job.moved)
 
 
+def by_answers(grid: Grid, queries: Workload, options: PostprocessSpec) -> bool:
+    """Whether answers are post-processed one by one or table by table, without an estimate of all cells."""
+    if options.consistent_with or not (options.known or options.non_negative):
+        return False
+    apart = all(each.where is None for each in options.known) and (grid.measures_total or not options.known)
+    return apart and not (grid.estimates(queries.shape[1], jointly=False) and few_cells(queries))
+
+
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits:
         return
     options, queries = job.outputs.postprocess, job.workload.queries
     cells = queries.shape[1]
+    if by_answers(grid, queries, options) and not strategy.biased:
+        return
     if not grid.estimates(cells, jointly=bool(options.consistent_with)):
         beyond = f" over more than {JOINT_CELLS:,} cells" if grid.row_blocks() is not None and cells > JOINT_CELLS else ""
         raise InvalidInput(
-            f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
-            f"does not make{beyond}; set 'mechanism: coa' or 'identity'"
+            f"'non_negative', 'consistent_with' and 'known' counts of some records need one unbiased estimate, which mechanism "
+            f"{strategy.name!r} does not make{beyond}; set 'mechanism: coa' or 'identity'"
         )
     basis = integer_basis(queries)
     for block in job.outputs.known:

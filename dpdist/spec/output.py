@@ -139,8 +139,9 @@ class PostprocessSpec(SpecPart):
     )
     non_negative: bool = Field(
         False,
-        description="fits counts of cells that are not negative, such that the answers are as close as possible to the unbiased ones. The "
-        "total squared error of the answers never rises, and the release says how far it falls. Small counts are biased upwards",
+        description="fits counts of cells that are not negative, or tables of them where there are many cells, such that the answers are "
+        "as close as possible to the unbiased ones. The total squared error of the answers does not rise, and the release says how far it "
+        "falls. Small counts are biased upwards",
         examples=[True],
     )
     integer: bool = Field(
@@ -160,9 +161,3 @@ class PostprocessSpec(SpecPart):
         "it spares readers rows that are mostly noise. The certificate predicts how often this decision is wrong",
         examples=[{"below": 50, "at": "2 standard errors"}],
     )
-
-    @model_validator(mode="after")
-    def _one_fit(self) -> PostprocessSpec:
-        if self.known and self.non_negative:
-            raise ValueError("'known' and 'non_negative' are two different fits; choose one")
-        return self

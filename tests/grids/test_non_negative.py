@@ -198,7 +198,7 @@ def test_a_release_says_what_its_fit_does(
     asked = {
         "asked": done.job.outputs.postprocess,
         "others": [],
-        "rule": 2,
+        "rule": non_negative.RULE,
         "measurement": certificate["measurements"]["small-1"],
     }
     seed = int(digest_of("simulation", asked)[:8], 16)
@@ -221,3 +221,23 @@ def test_a_release_says_what_its_fit_does(
 def test_an_effect_survives_being_kept() -> None:
     effect = Effect(2, 20, non_negative.Group("all queries", 0.5, 0.1), (non_negative.Group("a", 0.5, 0.1),))
     assert non_negative.effect_of(effect.facts()) == effect
+    assert non_negative.effect_of(Effect(3, distance=0.5).facts()) == Effect(3, distance=0.5)
+
+
+def test_cells_keep_public_counts_and_are_never_worse_given_them() -> None:
+    """The truth keeps them, too, so that the theorem holds among such cells."""
+    rows = np.array([np.repeat([1.0, 0.0], [20, 44]), np.ones(64)])
+    workload, truth = union(SPARSE_RANGES, explicit(rows)), SPARSE.astype(float)
+    basis = integer_basis(workload)
+    known = np.linalg.lstsq(basis.columns(np.arange(64)).T, rows.T, rcond=None)[0].T
+    fit, over_cells = Fit.of(basis, known), basis.columns(np.arange(64))
+    state = np.random.default_rng(5)
+    for _ in range(10):
+        noise = state.standard_normal(64) * 10
+        noise -= rows.T @ np.linalg.solve(rows @ rows.T, rows @ noise)
+        unbiased = over_cells @ (truth + noise)
+        found = fit.columns @ fit.closest(unbiased)
+        np.testing.assert_allclose(known @ found, rows @ truth, atol=0.01)
+        errors = [given - over_cells @ truth for given in (found, unbiased)]
+        inner = Fit.of(basis).inner
+        assert errors[0] @ inner @ errors[0] < errors[1] @ inner @ errors[1]

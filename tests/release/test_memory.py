@@ -217,7 +217,7 @@ def test_a_fit_that_does_not_fit_is_refused_before_the_charge(home: Path) -> Non
         domain={"x": {"from": 0, "to": 1999}, "y": {"from": 0, "to": 1999}},
         workload=[{"marginals": {"ways": [2]}}],
         mechanism="identity",
-        postprocess={"non_negative": True},
+        postprocess={"known": [{"where": "x == 0", "count": 3000}]},
         table=small.records().append_column("x", [[0] * 3000]).append_column("y", [[0] * 3000]),
     )
     with pytest.raises(OutOfMemory, match=r"stage 'fit' needs \d+\.\d\d GiB, .* allowed: of the .* GiB that this process"):

@@ -137,7 +137,6 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
         {"workload": [{"cdf": {"of": "age"}, "target": 3, "weight": 2}], "objective": "worst"},
         "at most one of 'weight' and 'target'",
     ),
-    ({"postprocess": {"known": [{"count": 1}], "non_negative": True}}, "two different fits"),
     ({"postprocess": {"known": [{"where": "agee == 1", "count": 1}]}}, "'agee' does not exist"),
     ({"limits": {"minutes": 0}}, "a number above 0 is needed"),
     ({"workload": [{"marginals": {"of": [["age"]], "ranges": True}}]}, "'ranges' goes with 'ways'"),
