@@ -13,9 +13,29 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WHERE = ("arrays", "asking", "domain", "grids", "operators", "privacy", "quantities")
-"""Parts of dpdist that a guarantee or a number rests on; what strategies are tried elsewhere is proven by their own certificates."""
+WHERE = (
+    *(
+        "arrays",
+        "asking",
+        "domain",
+        "grids",
+        "mechanisms",
+        "operators",
+        "page",
+        "privacy",
+        "quantities",
+        "records",
+        "release",
+    ),
+    *("strategies", "workloads"),
+)
+"""Parts of dpdist that a guarantee, a number or what readers see rests on."""
 REFUSAL, REACHED = "what is beyond it is refused", "tests run on both sides of it as it is"
+SHOWN = "how much is shown or drawn, and no number"
+COMPARED = "which strategies are compared: the one that is taken has its own sensitivity, cost and bound"
+ITERATED = "how an optimiser goes on, whose certificate says where it ended"
+MEMORY = "what a memory plan counts, which tests compare with measured peaks"
+EXTENT = "in which process the same is computed: tests run whole releases in one and in many"
 WHY_NOT = {
     "arrays.passes.LEAST_TOGETHER": "only how work is cut: tests cut it in every way",
     "arrays.past.LISTED": "an expansion that holds from there on only; streams that are longer are compared with their definition",
@@ -23,6 +43,7 @@ WHY_NOT = {
     "asking.conditions.LABELS": "a label among very many is read as a number: the answer or a refusal",
     "domain.amounts.FEW": REACHED,
     "domain.amounts.MOST_STEPS": REFUSAL,
+    "grids.adaptive.MOST_CELLS": REFUSAL,
     "grids.adaptive.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
     "grids.dense.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
     "grids.fitted_tables.FEW_CELLS": "which of two fits is taken, and the certificate names it; each has tests of its own",
@@ -30,12 +51,66 @@ WHY_NOT = {
     "grids.participations.CHAINS": "how many are looked at before a bound is taken: CHAIN_WORK is shrunk for the bound",
     "grids.space.MISSING_ENTRIES": REFUSAL,
     "grids.space.MOST_PRODUCTS": REFUSAL,
+    "mechanisms.base.DENSE_CELLS": COMPARED,
+    "mechanisms.base.REACH_BYTES": COMPARED,
+    "mechanisms.low_rank.AUTO_CELLS": COMPARED,
+    "mechanisms.p_identity.AUTO_CELLS": COMPARED,
+    "mechanisms.triangular.STREAM_STEPS": COMPARED,
+    "page.asked.MOST_ENTRIES": "beyond it the queries are not written down, and the verifier says so",
+    "page.asked.MOST_SMALL": "in how many bytes whole numbers are written: both ways are read alike",
+    "page.charts.budget.MOST_ROWS": SHOWN,
+    "page.charts.curves.MOST_DOTS": SHOWN,
+    "page.charts.curves.MOST_EDGES": SHOWN,
+    "page.charts.text.LINE": SHOWN,
+    "page.comparison.MOST_NUMBERS": SHOWN,
+    "page.comparison.MOST_SHOWN": SHOWN,
+    "page.document.PAGE_ROWS": SHOWN,
+    "page.figures.MOST_BARS": SHOWN,
+    "page.figures.MOST_LABELS": SHOWN,
+    "page.figures.MOST_MAPS": SHOWN,
+    "page.figures.MOST_POINTS": SHOWN,
+    "page.figures.MOST_SERIES": SHOWN,
+    "page.figures.MOST_TILES": SHOWN,
+    "page.findings.MOST_SHOWN": SHOWN,
+    "page.report.MOST_NAMED": SHOWN,
+    "page.trends.MOST_LINES": SHOWN,
+    "page.trends.MOST_QUERIES": SHOWN,
+    "page.trends.MOST_ROWS": SHOWN,
     "privacy.distributions.SCALE_LIMIT": REFUSAL,
     "privacy.distributions.TILE": REACHED,
     "privacy.kernels._PIECE": REACHED,
     "privacy.roots.MOST_STEPS": REFUSAL,
     "privacy.sampler.NUMERATOR_LIMIT": REFUSAL,
     "privacy.thresholds.BATCH": REACHED,
+    "records.columns.MOST_TEXTS": "how many texts a suggested spec lists",
+    "records.formats.base.BATCH_ROWS": MEMORY,
+    "records.formats.json_lines.LONGEST_BYTES": REFUSAL,
+    "records.names.SORTED_COPIES": REFUSAL,
+    "records.partials.DENSE_COPIES": "whether tasks write pairs: tests count both ways",
+    "records.types._PLAIN": REACHED,
+    "release.extent.ANSWERS": EXTENT,
+    "release.extent.CELLS": EXTENT,
+    "release.extent.RECORD_BYTES": EXTENT,
+    "release.plan.MUCH_NOISE": "whether a warning is given",
+    "release.tiles.DIGEST_BYTES": "the length of a SHA-256",
+    "strategies.cuboids.ALL_SUBSETS": COMPARED,
+    "strategies.dual_weights.MOST_KEPT": "beyond it no weights are published, and the verifier says so",
+    "strategies.exponential.MEMORY": ITERATED,
+    "strategies.factorisation.DOUBLING": ITERATED,
+    "strategies.groups.ALIKE_CELLS": COMPARED,
+    "strategies.groups.UNLIKE_CELLS": COMPARED,
+    "strategies.inexact.MEMORY": ITERATED,
+    "strategies.learnt_products.LEARNT_VALUES": COMPARED,
+    "strategies.pure_marginals.EVERY": COMPARED,
+    "strategies.pure_marginals.MOST_VALUES": REFUSAL,
+    "strategies.worst.CHECKPOINT": "whether an interrupted solve goes on or begins again",
+    "strategies.worst.MEMORY": ITERATED,
+    "workloads.base.SHOWN_BLOCKS": SHOWN,
+    "workloads.base.SHOWN_GROUPS": SHOWN,
+    "workloads.dnf.MOST_BITS": REFUSAL,
+    "workloads.predicates.DEPTH": REFUSAL,
+    "workloads.predicates.SHOWN_CHARACTERS": SHOWN,
+    "workloads.symmetry.MOST_COMPONENTS": REFUSAL,
 }
 """Limits that no test shrinks, each with the reason."""
 

@@ -78,15 +78,10 @@ ERRORS = {"mean error", "largest error", "cost"}
 BOUND = {"lower bound", "gap to the optimum"}
 HIDDEN = UNSIGNED | ANSWERS | ERRORS | BOUND | {"sizes", "sensitivity", "noise"}
 UNCHECKED: dict[str, set[str]] = {
-    "persons by group": BOUND, "no measurement": HIDDEN | {"epsilon"},
-    "dawa": HIDDEN,
+    "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
-    "characters, stored": BOUND, "convolution, stored": BOUND, "buffered stream": ERRORS | BOUND,
-    "banded stream": ERRORS | BOUND, "steps of a person in a whole series": BOUND,
-    "stream": ERRORS | BOUND,
-    "triangular stream": ERRORS | BOUND, "steps of a person": ERRORS | BOUND, "steps of a person, triangular": ERRORS | BOUND,
-    "steps of a person who is replaced": ERRORS | BOUND, "groups of a person": BOUND, "non-negative": ANSWERS, "Parquet only": ANSWERS,
-    "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
+    "characters, stored": BOUND, "convolution, stored": BOUND, "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
+    "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
 GRID = [f"{name}, {relation}" for name, case in CASES.items() for relation in case.neighbours] + list(OTHERS)
@@ -274,6 +269,17 @@ def signed_by_another(folder: Path) -> None:
     (folder / "release.json.sig").write_text(json.dumps(signature_of(OTHER_KEY, text)))
 
 
+def horizon(name: str, change: Callable[[Any], Any]) -> Callable[[Path], object]:
+    """A lie in an array of the whole horizon of a stream."""
+
+    def lie(folder: Path) -> None:
+        with np.load(folder / "horizon.npz") as file:
+            arrays = {each: file[each] for each in file.files}
+        np.savez(folder / "horizon.npz", **{**arrays, name: change(arrays[name])})
+
+    return lie
+
+
 def cut(folder: Path) -> None:
     """The measurement ends in the middle, and the liar covers that up."""
     path = folder / "measurement.npz"
@@ -402,6 +408,17 @@ LIES: dict[str, Lie] = {
     "more groups of a person": (GROUPS, "sensitivity", lambda of: of.privacy.update(most_groups_of_one_person=4)),
     "an answer on persons": (GROUPS, "answers", told("answer", lambda value: value + 0.1)),
     "a standard error of persons": (GROUPS, "standard errors", told("standard_error", lambda value: value * 0.99)),
+    "a larger lower bound for persons": (GROUPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
+    "a smaller gap for persons": (GROUPS, "gap to the optimum", lambda of: of.mechanism.update(certified_gap=-1e-4)),
+    "persons in more groups than they may be": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"4": 1.0})),
+    "weights of persons of both signs": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"1": -1.0, "2": 2.0})),
+    "a smaller cost of a stream": (PERSON, "cost", scaled("cost", 1 - 1e-8)),
+    "a smaller largest error of a stream": (
+        PERSON, "largest error", lambda of: [row.update(worst=row["worst"] * 0.99) for row in of.mechanism["compared"]],
+    ),
+    "a larger lower bound for persons in steps": (PERSON, "lower bound", scaled("lower_bound", 1 + 1e-5)),
+    "steps of a person that are too close": (PERSON, "lower bound", later(horizon("bound_columns", lambda steps: steps // 2))),
+    "a horizon that is measured in another way": (PERSON, "cost", later(horizon("factor_0", lambda matrix: matrix * 2))),
     "a certificate that the ledger has not published": (COA, "ledger", later(appended("release.json", " "))),
 }  # fmt: skip
 

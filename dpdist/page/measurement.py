@@ -28,12 +28,13 @@ from dpdist.page import asked
 from dpdist.privacy.distributions import Kind
 from dpdist.privacy.noise import Noise
 from dpdist.strategies.dual_weights import DualWeights
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Workload
 
 FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED = 1, 2, 3, 4
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
 sums alone), the fourth where sums of cells are no counts, so that it only serves those who check the release."""
-FILE = "measurement.npz"
+FILE, HORIZON = "measurement.npz", "horizon.npz"
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
@@ -47,6 +48,7 @@ class Measurement:
         workload: the published queries, and ``weights``: what proves the certificate's lower bound for them. They are written for those
             who check the release, and not read.
         why: readers can ask no further questions of it; None where they can.
+        horizon: of a part of a stream what the whole of it will measure, all values zero yet.
     """
 
     space: MeasuredSpace
@@ -54,8 +56,9 @@ class Measurement:
     noise: Noise
     digest: str = field(default="")
     workload: Workload | None = field(default=None, repr=False)
-    weights: DualWeights | None = field(default=None, repr=False)
+    weights: DualWeights | PersonsBound | None = field(default=None, repr=False)
     why: str | None = None
+    horizon: Measurement | None = field(default=None, repr=False)
 
     @property
     def format(self) -> int:
@@ -98,6 +101,13 @@ def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, M
     weights = measurement.weights
     if weights is None:
         return None, {}
+    if isinstance(weights, PersonsBound):
+        columns = np.full((len(weights.columns), max(map(len, weights.columns), default=0)), -1, dtype=np.int32)
+        for row, cells in zip(columns, weights.columns, strict=True):
+            row[: len(cells)] = cells
+        listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
+        sizes = {str(size): weight for size, weight in weights.sizes.items()}
+        return {"weights": "persons", "attributes": [], "sizes": sizes, "spread": weights.spread}, listed
     named = {f"bound_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
     return {"weights": weights.kind, "attributes": sorted(weights.arrays) if weights.kind == "products" else []}, named
 

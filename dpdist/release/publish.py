@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
+
+from dpdist.arrays.vector import Held
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.grids.answers import Answers
 from dpdist.machine.engine import Engine
@@ -38,6 +41,8 @@ from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
 from dpdist.spec.output import AboutSpec
 from dpdist.strategies.dual_weights import DualWeights
+from dpdist.strategies.proofs import PersonsBound
+from dpdist.workloads import Workload
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -177,24 +182,36 @@ def published_measurement(
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    weights = _bound_weights(context, planned)
+    weights, horizon = _bound_weights(context, planned, planned.workload), _horizon(context, planned)
     why = job.measured.quantity.withheld
-    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights, why)
+    found = Measurement(
+        space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights, why, horizon
+    )
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": why}
 
 
-def _bound_weights(context: Context, planned: Plan) -> DualWeights | None:
-    """What proves the certificate's lower bound for what is published."""
+def _horizon(context: Context, planned: Plan) -> Measurement | None:
+    """What a stream measures in its whole horizon, of which its errors are told, without a value yet; None for other releases."""
+    queries = planned.job.workload.queries
+    if planned.workload is queries:
+        return None
+    try:
+        nothing = Held(np.zeros(planned.grid.rows, dtype=np.int64))
+        space = planned.grid.space(nothing, queries.domain.shape, MOST_BYTES)
+    except InvalidInput:
+        return None
+    return Measurement(space, queries.domain, planned.noise, "", queries, _bound_weights(context, planned, queries))
+
+
+def _bound_weights(context: Context, planned: Plan, queries: Workload) -> DualWeights | PersonsBound | None:
+    """What proves the certificate's lower bound, which is that of all queries; for the steps of a stream so far there is none."""
     lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
     option = next((each for each in planned.options if each.noise.kind == planned.noise.kind), None)
-    if (
-        lower is None
-        or option is None
-        or planned.workload is not planned.job.workload.queries
-        or planned.persons is not None
-    ):
-        return None  # what persons may contribute has weights of its own
-    return proving_weights(context, planned.workload, option.compared, lower)
+    if lower is None or option is None or queries is not planned.job.workload.queries:
+        return None
+    if planned.persons is not None:
+        return planned.persons
+    return proving_weights(context, queries, option.compared, lower)
 
 
 def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[str, pa.Table]:

@@ -13,14 +13,19 @@ from dpdist.page.places import Written
 class PublishedMeasurement(Output):
     """The measurement with its strategy, where it is published."""
 
-    files = r"measurement\.npz"
+    files = r"(measurement|horizon)\.npz"
     about = (
         "The noisy measurement with its strategy. With [`dpdist ask`](../guides/ask.md), readers compute answers from it "
-        "that the release did not publish."
+        "that the release did not publish. `horizon.npz` says the same of the whole horizon of a stream, of which its errors are, without "
+        "a value yet."
     )
 
     def write(self, release: Unfinished) -> Sequence[Written]:
         found = release.content.measurement
         if found is None:
             return []
-        return [release.place.fill(measurement.FILE, partial(measurement.write, found, release.content.release))]
+        files = {measurement.FILE: found, measurement.HORIZON: found.horizon}
+        written = ((name, each) for name, each in files.items() if each is not None)
+        return [
+            release.place.fill(name, partial(measurement.write, each, release.content.release)) for name, each in written
+        ]

@@ -1,0 +1,98 @@
+"""Limits of optimisers: beyond each another way is taken to the same optimum, and on both sides the certificate holds."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import dpdist as dp
+from dpdist.stability import Distance
+from dpdist.strategies import visits
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.dual_weights import dual_weights
+from dpdist.strategies.groups import persons_by_cell
+from dpdist.strategies.visits import persons_by_step, steps_bound
+from dpdist.workloads import Workload, filtered
+from dpdist.workloads.filters import running_sum
+
+
+def sums(steps: int) -> Workload:
+    return dp.workloads.prefix(steps)
+
+
+def tables() -> Workload:
+    """Of rank 39 over 400 cells: beyond four times the rank."""
+    return dp.workloads.marginals((20, 20), ways=[1])
+
+
+def optimum(workload: Workload) -> Strategy:
+    return dp.strategies.coa(workload)
+
+
+def of_persons(workload: Workload) -> Strategy:
+    return persons_by_cell(workload, Distance(1, replaced=False, groups=2))
+
+
+SWITCHES: dict[str, tuple[int, Callable[[Workload], Strategy], Workload]] = {
+    "dpdist.strategies.inexact.SINGLE_CELLS": (1, optimum, sums(48)),
+    "dpdist.strategies.barrier.SINGULAR_CELLS": (0, optimum, sums(48)),
+    "dpdist.strategies.barrier.HESSIAN_CELLS": (0, optimum, tables()),
+    "dpdist.strategies.groups.ALWAYS_LISTED": (0, of_persons, sums(5)),
+    "dpdist.strategies.dual_weights.MOST_CELLS": (1, optimum, sums(48)),
+}
+"""The limit, a value that the case lies beyond, and what is solved."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "ALWAYS" in name else name for name in SWITCHES]
+)
+def test_both_sides_of_a_limit_reach_one_certified_optimum(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    least, solve, workload = SWITCHES[name]
+    module, _, limit = name.rpartition(".")
+    known = solve(workload)
+    monkeypatch.setattr(importlib.import_module(module), limit, least)
+    found = solve(workload)
+    assert found.workload_cost == pytest.approx(known.workload_cost, rel=3e-6)
+    if found.persons is not None:
+        assert found.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=3e-6)
+    else:
+        assert 0 <= found.gap <= 1e-6
+        weights = dual_weights(workload, [found], found.lower_bound, lambda: (0.0, {}))
+        proven = np.sqrt(weights.over_cells(workload.domain.shape))
+        roots = np.sqrt(np.maximum(np.linalg.eigvalsh(proven[:, None] * workload.gram() * proven), 0.0))
+        assert roots.sum() ** 2 / (proven @ proven) >= found.lower_bound * (1 - 3e-6)
+
+
+SERIES, STEPS = filtered(8, "x0", [running_sum(8)]), Distance(1, replaced=False, participations=2, separation=3)
+
+
+@pytest.mark.slow
+def test_few_steps_stand_for_many_below_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond ``DENSE_STEPS`` a bound of longer steps is taken, and without ``TRIED`` the longest persons are searched for."""
+    known = persons_by_step(SERIES, STEPS)
+    monkeypatch.setattr(visits, "TRIED", 0)
+    searched = persons_by_step(SERIES, STEPS)
+    assert searched.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=1e-3)
+    monkeypatch.setattr(visits, "DENSE_STEPS", 4)
+    monkeypatch.setattr(visits, "COARSE_STEPS", 4)
+    fewer = steps_bound(SERIES, STEPS)
+    assert fewer.spread == 2
+    assert known.persons.lower_bound * 0.8 < fewer.lower_bound <= known.persons.lower_bound * (1 + 1e-6)
+    monkeypatch.setattr(visits, "BOUND_STEPS", 7)
+    assert not visits.bounds_steps(SERIES)
+
+
+@pytest.mark.parametrize(
+    "limit", ["dpdist.strategies.representations.WORST_WORK", "dpdist.strategies.representations.WORST_ANSWERS"]
+)
+def test_a_largest_error_that_takes_long_is_not_told(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = dp.workloads.union(dp.workloads.marginals((3, 4), ways=[1, 2]), dp.workloads.ranges((3, 4)))
+    found = dp.strategies.residual(workload)
+    known = found.worst(workload)
+    rows = workload.unweighted.dense() @ np.linalg.pinv(found.matrix())
+    assert known == pytest.approx(found.unit_error * np.linalg.norm(rows, axis=1).max(), rel=1e-9)
+    monkeypatch.setattr(limit, 0)
+    assert found.worst(workload) is None
