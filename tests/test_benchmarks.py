@@ -199,6 +199,15 @@ def test_symmetry(tmp_path: Path) -> None:
     assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
 
 
+def test_geography(tmp_path: Path) -> None:
+    """At a small size; and the error is that of noise which was drawn."""
+    table = table_of(tmp_path, "geography", "--blocks", "20000", "--cells", "2", "--columns", "2")
+    rows = [line.split("|") for line in table.splitlines() if re.match(r"\| [0-9] \|", line)]
+    assert len(rows) >= 8
+    assert all(abs(float(row[6]) / float(row[5]) - 1) < 0.1 for row in rows if int(row[2].replace(",", "")) > 2000)
+    assert all(float(gap) < 0.01 for gap in re.findall(r"gap ([0-9.e-]+)\. ", table))
+
+
 @pytest.mark.slow
 def test_pure(tmp_path: Path) -> None:
     """SF1 over 500,480 cells: 62 times less squared error than noise on the answers, which was the best before."""

@@ -29,6 +29,8 @@ from dpdist.workloads import Workload
 
 _T = TypeVar("_T")
 
+LONG_SECONDS = 30.0
+"""Of the nominal processor, from which on a plan says how long it takes before it starts."""
 FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
 
 
@@ -46,7 +48,11 @@ def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
         group_size=asked.eigen.group_size,
         principal=asked.eigen.principal,
     )
-    return mechanism.plan(request, Planning(context))
+    needs, work = mechanism.effort(asked.queries), Planning(context)
+    if needs is not None and needs.nominal_seconds > LONG_SECONDS:
+        told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s"
+        work.tell(f"{told}; a strategy solved before is read back")
+    return mechanism.plan(request, work)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from dpdist.domain import Attribute, Level
 from dpdist.errors import InvalidInput
 
-FILE_BYTES = 2**24
+FILE_BYTES = 2**27
 """Longer files of levels are refused."""
 
 
@@ -34,10 +34,11 @@ def level_of(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]
 
 def _of_categories(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]]) -> Level:
     values = attribute.categories or tuple(attribute.labels[: attribute.values])
+    known = frozenset(values)
     group_of: dict[str, int] = {}
     for number, members in enumerate(groups.values()):
         for value in members:
-            if value not in values or value in group_of:
+            if value not in known or value in group_of:
                 what = "is in two groups" if value in group_of else "is no declared value"
                 raise InvalidInput(f"level {name!r} of {attribute.name!r}: {value!r} {what}; name each value once")
             group_of[value] = number

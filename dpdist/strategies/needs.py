@@ -89,6 +89,12 @@ class Effort:
     products: float
     nominal: float | None = None
 
+    @property
+    def nominal_seconds(self) -> float:
+        """Time that it takes on the nominal processor."""
+        products = self.products if self.nominal is None else self.nominal
+        return products * 2.0 * self.rank**2 * self.cells / NOMINAL_RATE
+
     def seconds(self) -> float:
         """Estimated wall time, from a matrix product timed on this machine."""
         size = 512
@@ -123,10 +129,8 @@ class Limits:
         """Why an optimisation does not fit, None if it does."""
         if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
             return f"needs {needs.memory_bytes / 2**30:.2f} GiB, {self.whose} {self.memory_bytes / 2**30:.2f}"
-        products = needs.products if needs.nominal is None else needs.nominal
-        seconds = products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE
-        if self.seconds is not None and seconds > self.seconds:
-            return f"needs about {seconds / 60:.1f} nominal minutes, {self.whose} {self.seconds / 60:.1f}"
+        if self.seconds is not None and needs.nominal_seconds > self.seconds:
+            return f"needs about {needs.nominal_seconds / 60:.1f} nominal minutes, {self.whose} {self.seconds / 60:.1f}"
         return None
 
 
