@@ -32,7 +32,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
 MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
-"""Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells."""
+MOST_SHOWN = 2**14
+"""Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
+answers that are shown because they are large."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 DAMAGED = (
     *(ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError),
@@ -239,6 +241,11 @@ def log_tail(x: float) -> float:
     if x > -30:
         return math.log1p(-math.erfc(x * math.sqrt(0.5)) / 2) if x > -1 else math.log(math.erfc(-x * math.sqrt(0.5)) / 2)
     return -x * x / 2 - math.log(-x) - math.log(2 * math.pi) / 2
+
+
+def log_laplace_tail(x: float) -> float:
+    """ln P(X <= x) of a Laplace distributed X of deviation 1."""
+    return math.log(0.5) + math.sqrt(2) * x if x <= 0 else math.log1p(-0.5 * math.exp(-math.sqrt(2) * x))
 
 
 def roots(matrix: Array) -> tuple[Array, Array]:
@@ -725,7 +732,7 @@ class Claimed:
 
     # ---- what is published
 
-    @property
+    @cached_property
     def possible(self) -> Array:
         """Of each row the least and the largest that its true answer can be, where intervals are cut: no count is negative."""
         ends = [(-math.inf, math.inf)] * len(self.groups)
@@ -734,6 +741,37 @@ class Claimed:
             near(below, False, what="whether a cell may hold less than nothing: ")
             ends = [group.ends for group in self.groups]
         return np.repeat(ends, [group.rows for group in self.groups], axis=0)
+
+    @cached_property
+    def ends(self) -> dict[str, Array]:
+        """Of each group the least and the largest that its true answers can be."""
+        firsts = itertools.accumulate((group.rows for group in self.groups[:-1]), initial=0)
+        return {group.name.lstrip("'"): self.possible[first] for group, first in zip(self.groups, firsts, strict=True)}
+
+    def given_shown(self, row: Facts, column: str) -> tuple[float, float] | None:
+        """The least and the most that an end of the interval of a shown answer may be, given that it exceeds its limit; None far above it.
+
+        It is the c for which noise around c that exceeds the limit exceeds the answer with a probability of 2.5 or 97.5 %; under Laplace
+        noise the outer one of those of one draw and of a normal distribution.
+        """
+        rule, answer, error = self.certificate["suppression"], float(row["answer"]), float(row["standard_error"])
+        limit, side = rule["below"] + rule["at"] * error, ("low_95", "high_95").index(column)
+        if error <= 0 or answer - limit >= 9 * error:
+            return None
+        found = []
+        for tail in (log_tail, log_laplace_tail)[: 1 + self.laplace]:
+            above = max(answer - limit, 0.0) / error
+            low, high = -40.0, above + 4.0
+            for _ in range(60):
+                middle = (low + high) / 2
+                small = tail(middle - above) - tail(middle) < math.log((0.025, 0.975)[side])
+                low, high = (middle, high) if small else (low, middle)
+            found.append(low)
+        away = (min, max)[side](found)
+        away = -math.inf if away <= -40 + 1e-6 else away
+        end = np.clip(limit + away * error + (side - 0.5) * self.mechanism["rounded"], *self.ends[row["group"].lstrip("'")])
+        off = 0.52 * 10.0 ** -int(self.certificate["decimals"]) + 1e-6 * error
+        return float(end) - off, float(end) + off
 
     @cached_property
     def published(self) -> tuple[Array, dict[str, tuple[Array, Array]]]:
@@ -760,14 +798,17 @@ class Claimed:
     def check_column(self, column: str) -> str:
         names, columns = self.published
         (low, high), number, path = columns[column], 0, self.folder / "answers.csv"
+        given = column.endswith("_95") and "suppression" in self.certificate
+        few(len(names) if given else 0, MOST_SHOWN, "the shown answers")
         if "answers.csv" not in self.given and not path.is_file():
             raise UncheckedClaim("there is no answers.csv, and other formats need more than NumPy")
         table = self.given.get("answers.csv") or csv.DictReader(path.open(encoding="utf-8", newline=""))
         for number, row in enumerate(table, start=1):
             near(number <= len(names), True, what=f"row {number} is asked for: ")
             near(row["group"].lstrip("'"), names[number - 1].lstrip("'"), what=f"row {number}: ")
-            if not low[number - 1] <= (found := float(row[column] or "nan")) <= high[number - 1]:
-                raise WrongClaim(f"row {number}: found {found}, recomputed {(low[number - 1] + high[number - 1]) / 2:.9g}")
+            least, most = (given and self.given_shown(row, column)) or (low[number - 1], high[number - 1])
+            if not least <= (found := float(row[column] or "nan")) <= most:
+                raise WrongClaim(f"row {number}: found {found}, recomputed {(least + most) / 2:.9g}")
         return near(number, len(names), what="rows: ") or f"{number:,} rows"
 
     def check_files(self) -> str:

@@ -181,7 +181,7 @@ def print_clear(folder: Path, below: float, at: float, *, group: str | None, lim
     if group is not None:
         report.first_rows(folder, group=group, limit=1)  # refuses an unknown group
         table = table.filter(pc.equal(table["group"], group))
-    found = suppressed(table, below=below, at=at, noise=certificate["privacy"]["noise"])
+    found = suppressed(table, below=below, at=at, certificate=certificate)
     if as_json:
         out.print_json(json.dumps({**found.facts, "answers": found.table.to_pylist()}))
         return

@@ -236,6 +236,12 @@ def at_90_percent(of: Forged) -> None:
         row.update(low_95=str(float(row["answer"]) - half), high_95=str(float(row["answer"]) + half))
 
 
+def as_if_all_were_shown(of: Forged) -> None:
+    limits = [float(row["answer"]) - 50 - 2 * float(row["standard_error"]) for row in of.rows]
+    row = of.rows[limits.index(min(limits))]
+    row["low_95"] = str(float(row["answer"]) - 1.96 * float(row["standard_error"]) - 0.5)
+
+
 def below_zero(of: Forged) -> None:
     row = next(row for row in of.rows if float(row["low_95"]) == 0.0)
     row["low_95"] = str(float(row["answer"]) - 1.96 * float(row["standard_error"]))
@@ -357,6 +363,7 @@ LIES: dict[str, Lie] = {
     "a lower end": (COA, "lower ends of intervals", told("low_95", lambda value: value + 0.05)),
     "an upper end": (COA, "upper ends of intervals", told("high_95", lambda value: value - 0.05)),
     "an interval that is not cut at 0": (TABLES, "lower ends of intervals", below_zero),
+    "an interval as if all answers were shown": ("whole numbers, suppressed", "lower ends of intervals", as_if_all_were_shown),
     "intervals of 90 percent": (COA, "upper ends of intervals", at_90_percent),
     "records that are replaced": (
         COA, "sensitivity", lambda of: of.privacy.update(neighbours="replace-one", one_change="One record is replaced by any other."),

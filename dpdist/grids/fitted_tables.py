@@ -29,7 +29,7 @@ FEW_CELLS = 2**14
 """Cells up to which queries that are no tables are fitted over all cells, which is better and takes the cube of their number."""
 MOST_TOGETHER = 2**25
 """Answers up to which tables are fitted together, in memory; beyond, each by itself, on the workers."""
-COPIES = 12
+COPIES = 16
 """Of the answers, while tables are fitted together."""
 TOLERANCE = 0.01
 """How far tables may disagree, in mean standard errors of the table whose answers are most accurate."""

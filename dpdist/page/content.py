@@ -74,14 +74,28 @@ class Content:
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published.
 
-        Suppressed answers and their half widths are NaN.
+        Suppressed answers and their half widths are NaN; of others the half widths are those of intervals given that they are shown.
         """
+        answer, error, half, low, high = self._read(start, stop, digits, ANYWHERE)
+        if self.suppression is not None:
+            half = np.round(np.maximum(high - answer, answer - low), digits + 2)
+        return answer, error, half
+
+    def intervals(self, start: int, stop: int, digits: int, ends: Ends) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """Answers, standard errors and both ends of the intervals of some rows of a block whose true answers lie between ``ends``."""
+        answer, error, _, low, high = self._read(start, stop, digits, ends)
+        return answer, error, low, high
+
+    def _read(self, start: int, stop: int, digits: int, ends: Ends) -> tuple[Matrix, Matrix, Matrix, Matrix, Matrix]:
         answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
         error, half = (np.round(column.read(start, stop), digits + 2) for column in (self.error, self.half_width))
         if self.suppression is not None:
             hidden = self.compared(start, stop) & ~self.suppression.shows(answer, error)
             answer[hidden] = half[hidden] = np.nan
-        return answer, error, half
+        low, high = answer - half, answer + half
+        if self.suppression is not None:
+            low, high = self.suppression.intervals(answer, error, (low, high), self.compared(start, stop))
+        return answer, error, half, np.clip(low, *ends), np.clip(high, *ends)
 
     @property
     def ends_of_blocks(self) -> tuple[Ends, ...]:
@@ -119,7 +133,7 @@ def with_suppression(content: Content, digits: int) -> Content:
     errors = (np.round(content.error.read(*part)[compared], digits + 2) for part, compared in parts)
     predicted = rule.predicted(errors, content.certificate["privacy"]["noise"])
     facts = {
-        **asdict(rule),
+        **rule.facts,
         "shown": shown,
         "answers": sum(int(compared.sum()) for _, compared in parts),
         **asdict(predicted),

@@ -20,7 +20,6 @@ from dpdist.page.charts.figure import Figure
 from dpdist.page.content import Content, formats_of
 from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
-from dpdist.page.intervals import ANYWHERE, interval
 from dpdist.page.means import listed as listed_means
 from dpdist.page.plots import plot
 from dpdist.page.suppression import suppressed_sentence
@@ -39,7 +38,8 @@ MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 COLUMNS = ("query", "answer", "standard error", "95 % interval")
 
-Numbers = tuple[Matrix, Matrix, Matrix]
+Numbers = tuple[Matrix, ...]
+"""Answers, standard errors, half widths, and both ends of the intervals."""
 
 
 def page(content: Content, digits: int) -> str:
@@ -55,7 +55,8 @@ def page(content: Content, digits: int) -> str:
     for (first, block), ends in zip(content.workload.block_starts(), content.ends_of_blocks, strict=True):
         numbers = None
         if block.queries <= content.sizes.chart_rows:
-            numbers = content.rounded(first, first + block.queries, digits)
+            place = first, first + block.queries, digits
+            numbers = (*content.rounded(*place), *content.intervals(*place, ends)[2:])
         shown, named = without_amounts(block, content.workload.domain, words)
         figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
         figures = [(subtitle, replace(figure, ends=ends)) for subtitle, figure in figures]
@@ -239,32 +240,25 @@ def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], group
     """Columns of the page's table."""
     names = content.workload.domain.columns
     out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": COLUMNS}
-    out |= {"query": [], "group": [], "answer": [], "error": [], "half": []}
-    out["ends"] = [[end if math.isfinite(end) else None for end in ends] for ends in content.ends_of_blocks]
-    for number, block, columns in listed:
+    out |= {"query": [], "group": [], **{name: [] for name in NUMBERS}}
+    for number, block, (answer, error, _, low, high) in listed:
         query, _ = query_names(block, names, 0, block.queries)
-        shown = ~np.isnan(columns[0])
-        answer, error, half = (column[shown] for column in columns)
+        shown = ~np.isnan(answer)
         out["query"] += query.filter(pa.array(shown)).to_pylist()
-        out["group"] += [number] * answer.size
-        out["answer"] += answer.tolist()
-        out["error"] += error.tolist()
-        out["half"] += [None if math.isnan(value) else value for value in half.tolist()]
+        out["group"] += [number] * int(shown.sum())
+        for name, column in zip(NUMBERS, (answer, error, low, high), strict=True):
+            out[name] += [None if math.isnan(value) else value for value in column[shown].tolist()]
     return out
+
+
+NUMBERS = ("answer", "error", "low", "high")
+"""Columns of the page's table."""
 
 
 def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """What the table shows before, or without, the page's script."""
-    columns = (data[name][:FIRST_ROWS] for name in ("query", "answer", "error"))
+    columns = (data[name][:FIRST_ROWS] for name in ("query", *NUMBERS))
     return [
-        (query, f"{answer:,.1f}", f"{error:,.2f}", between)
-        for query, answer, error, between in zip(*columns, _first_intervals(data), strict=True)
+        (query, f"{answer:,.1f}", f"{error:,.2f}", "not known" if low is None else f"{low:,.1f} to {high:,.1f}")
+        for query, answer, error, low, high in zip(*columns, strict=True)
     ]
-
-
-def _first_intervals(data: dict[str, Any]) -> Iterator[str]:
-    """The intervals of these rows, cut at what is possible."""
-    for answer, half, group in zip(*(data[name][:FIRST_ROWS] for name in ("answer", "half", "group")), strict=True):
-        ends = [end if given is None else given for end, given in zip(ANYWHERE, data["ends"][group], strict=True)]
-        low, high = interval(answer, math.nan if half is None else half, ends)
-        yield "not known" if half is None else f"{low:,.1f} to {high:,.1f}"

@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,12 @@ class Table:
 
     Attributes:
         arrow: group, query, one column an attribute, answer, standard error, 95 % interval. Suppressed answers have no row.
-        noise: Gaussian or Laplace.
+        certificate: of the release.
     """
 
     arrow: pa.Table
     workload: Workload
-    noise: str = "Gaussian"
+    certificate: dict[str, Any] = field(repr=False)
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""
@@ -88,7 +88,7 @@ class Table:
 
     def suppressed(self, *, below: float, at: float = 2.0) -> Suppressed:
         """The rows whose answer lies at least ``at`` standard errors above ``below``, and how often that errs."""
-        return suppressed(self.arrow, below=below, at=at, noise=self.noise)
+        return suppressed(self.arrow, below=below, at=at, certificate=self.certificate)
 
     def __repr__(self) -> str:
         return f"<{self.arrow.num_rows:,} answers: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars(), .xarray()>"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
+from dpdist.page.rows import NUMBERS
+from dpdist.page.selected import given_shown
 
 DROPPED = 0.025
 """From ``sure_from`` on at most this share of the rows of mean error is dropped."""
@@ -48,11 +50,17 @@ class Suppression:
 
     The decision is a function of published numbers, so it is post-processing and costs nothing.
 
+    Attributes:
+        noise: Gaussian or Laplace.
+        extra: half a count where answers are whole numbers: what their intervals have on both sides beyond the noise.
+
     Raises: InvalidInput for a negative ``below`` or ``at``.
     """
 
     below: float
     at: float = 2.0
+    noise: str = field(default="Gaussian", kw_only=True)
+    extra: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         if not (self.below >= 0 and self.at >= 0 and np.isfinite(self.below) and np.isfinite(self.at)):
@@ -60,7 +68,27 @@ class Suppression:
 
     def shows(self, answers: Matrix, errors: Matrix) -> Matrix:
         """Which answers are shown, by their standard errors."""
-        return np.asarray(answers >= self.below + self.at * errors)
+        return np.asarray(answers >= self.limits(errors))
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """What is said of the rule itself."""
+        return {"below": self.below, "at": self.at}
+
+    def intervals(
+        self, answers: Matrix, errors: Matrix, usual: tuple[Matrix, Matrix], compared: Matrix
+    ) -> tuple[Matrix, Matrix]:
+        """Both ends of intervals of shown answers, given that they are shown: of those near the limit these are not the usual ones.
+
+        Args:
+            answers: NaN where they are hidden.
+            compared: which of them the rule is for.
+        """
+        return given_shown(answers, errors, usual, self.limits(errors), compared, self.noise, self.extra)
+
+    def limits(self, errors: Matrix) -> Matrix:
+        """The least answers that are shown, by their standard errors."""
+        return np.asarray(self.below + self.at * errors)
 
     def predicted(self, errors: Iterable[Matrix], noise: str) -> Predicted:
         """How often this errs for answers with these standard errors, given in parts.
@@ -105,7 +133,7 @@ def suppressed_sentence(certificate: dict[str, Any]) -> str | None:
     facts = certificate.get("suppression")
     if facts is None:
         return None
-    predicted = Predicted(**{field.name: facts[field.name] for field in fields(Predicted)})
+    predicted = Predicted(**{each.name: facts[each.name] for each in fields(Predicted)})
     return (
         f"{facts['answers'] - facts['shown']:,} of {facts['answers']:,} answers are suppressed: they do not lie at least {facts['at']:g} "
         f"standard errors above {facts['below']:g}. The noisy answers alone decided; {predicted.sentence(facts['below'])}."
@@ -131,7 +159,7 @@ class Suppressed:
     @property
     def facts(self) -> dict[str, Any]:
         """The numbers without the rows."""
-        return {**asdict(self.rule), "all_rows": self.all_rows, **asdict(self.predicted)}
+        return {**self.rule.facts, "all_rows": self.all_rows, **asdict(self.predicted)}
 
     def __str__(self) -> str:
         return (
@@ -140,17 +168,38 @@ class Suppressed:
         )
 
 
-def suppressed(table: pa.Table, *, below: float, at: float = 2.0, noise: str = "Gaussian") -> Suppressed:
-    """The published rows whose answer lies at least ``at`` standard errors above ``below``.
+def suppressed(table: pa.Table, *, below: float, at: float = 2.0, certificate: Mapping[str, Any]) -> Suppressed:
+    """The published rows whose answer lies at least ``at`` standard errors above ``below``, with intervals given that they are shown.
 
     The decision is a function of published numbers, so it is post-processing and costs nothing. Tune neither number on exact counts.
+    Intervals of answers with a bias, which were fitted, stay as they are: how the fit moved them is no noise.
 
     Args:
-        noise: Gaussian or Laplace, as the certificate says.
+        certificate: of the release.
     Raises: InvalidInput for a negative ``below`` or ``at``, or a table without rows.
     """
-    rule, errors = Suppression(below, at), table["standard_error"].to_numpy()
+    mechanism, noise = certificate["mechanism"], certificate["privacy"]["noise"]
+    rule = Suppression(below, at, noise=noise, extra=0.5 if mechanism["rounded"] else 0.0)
+    errors = table["standard_error"].to_numpy()
     if not errors.size:
         raise InvalidInput("there is no answer to show: the release suppressed all of them")
     kept = table.filter(pa.array(rule.shows(table["answer"].to_numpy(), errors)))
+    fitted = any(text.startswith("the non-negative") for text in certificate["post_processing"])
+    if not (fitted or mechanism["biased"]):
+        kept = _with_intervals(kept, rule, certificate)
     return Suppressed(kept, rule, table.num_rows, rule.predicted([errors], noise))
+
+
+def _with_intervals(kept: pa.Table, rule: Suppression, certificate: Mapping[str, Any]) -> pa.Table:
+    """The rows that are kept, with their intervals given that. Of two rules the one with the higher limit decided."""
+    answer, error, *usual = (kept[name].to_numpy().astype(np.float64) for name in NUMBERS)
+    limits, first = rule.limits(error), certificate.get("suppression")
+    if first is not None:
+        limits = np.maximum(limits, first["below"] + first["at"] * error)
+    every = np.ones(error.size, dtype=bool)
+    ends = given_shown(answer, error, (usual[0], usual[1]), limits, every, rule.noise, rule.extra)
+    counts = "possible" in certificate["confidence"] and "sums" not in certificate["method"]
+    for name, end, before in zip(NUMBERS[2:], ends, usual, strict=True):
+        column = np.where(counts & (before >= 0), np.maximum(end, 0.0), end)  # below 0 where answers may be negative
+        kept = kept.set_column(kept.column_names.index(name), name, pa.array(np.round(column, 6)))
+    return kept

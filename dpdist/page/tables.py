@@ -16,7 +16,6 @@ import pyarrow.parquet
 
 from dpdist.arrays.vector import batches
 from dpdist.page.content import Content, formats_of
-from dpdist.page.intervals import interval
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA
 from dpdist.page.zarr_files import exported, exported_chunk
@@ -122,11 +121,10 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
         low, high = max(start, first), min(stop, first + block.queries)
         if low >= high:
             continue
-        numbers = content.rounded(low, high, digits)  # at once: a stored column is read by whole shards
+        numbers = content.intervals(low, high, digits, ends)  # at once: a stored column is read by whole shards
         for position in range(low, high, content.sizes.batch_rows):
             end = min(high, position + content.sizes.batch_rows)
-            answer, error, half = (column[position - low : end - low] for column in numbers)
-            lowest, highest = interval(answer, half, ends)
+            answer, error, lowest, highest = (column[position - low : end - low] for column in numbers)
             query, attributes = query_names(block, content.workload.domain.columns, position - first, end - first)
             rows = pa.table(
                 {

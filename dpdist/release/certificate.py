@@ -158,7 +158,8 @@ def post_processing(outputs: Outputs, effect: Effect | None = None) -> list[str]
         rule = options.suppress
         out.append(
             f"answers that do not lie at least {rule.at:g} standard errors above {rule.below:g} were left out: the noisy answers alone "
-            "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average"
+            "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average, and their "
+            "intervals are those of noise that is known to exceed it (truncated), which hold the true counts of shown answers, too"
         )
     return out
 

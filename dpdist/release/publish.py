@@ -39,7 +39,7 @@ from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
-from dpdist.spec.output import AboutSpec
+from dpdist.spec.output import AboutSpec, SuppressSpec
 from dpdist.strategies.dual_weights import DualWeights
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Workload
@@ -98,7 +98,7 @@ def publish(
         means=made.get(MEANS),
         variances=made.get(VARIANCES),
         verifier=outputs.output.verifier,
-        suppression=None if rule is None else Suppression(rule.below, rule.at),
+        suppression=None if rule is None else _suppression(planned, rule),
         counted=() if rule is None else job.workload.counted,
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
     )
@@ -108,6 +108,11 @@ def publish(
     tables = tuple((target.kind.key(), target.kind.table) for target in outputs.output.to)
     seal = LedgerSeal(context, job.release, where.location, tables)
     return report.write(content, where, seal, spread=_spread(context, content, where), notes=Notes(context.store))
+
+
+def _suppression(planned: Plan, rule: SuppressSpec) -> Suppression:
+    extra = 0.5 if planned.job.outputs.postprocess.integer else 0.0
+    return Suppression(rule.below, rule.at, noise=planned.noise.kind.label, extra=extra)
 
 
 def _spread(context: Context, content: Content, where: Place) -> TaskMap:

@@ -97,7 +97,7 @@ class Release:
         """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
         with self.place.copied() as folder:
             table, certificate = report.load(folder)
-        return notebook.Table(table, self.plan.workload, certificate["privacy"]["noise"])
+        return notebook.Table(table, self.plan.workload, certificate)
 
     @cached_property
     def published(self) -> Published:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -215,3 +216,13 @@ def test_the_tables_of_a_workload_are_found() -> None:
     assert [part.axes for part in parts_of(workload)] == list(itertools.combinations(range(3), 2))
     values = workload.unweighted.matvec(np.arange(24.0))
     np.testing.assert_allclose(together(parts_of(workload), SHAPE, None, 1e-9, values)[0], values, atol=1e-6)
+
+
+def test_fitting_together_takes_the_memory_that_is_planned() -> None:
+    workload = marginals((300, 200, 100), 2)
+    values = np.random.default_rng(2).standard_normal(workload.shape[0]) * 20
+    tracemalloc.start()
+    together(parts_of(workload), (300, 200, 100), 1000.0, 1.0, values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert values.nbytes * 8 < peak < values.nbytes * fitted_tables.COPIES

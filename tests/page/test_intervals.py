@@ -67,7 +67,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     assert certificate["confidence"]["possible"] == {"least": 0, "records": 40.0}
     assert (low.min(), high.max()) == (0.0, 40.0)
     np.testing.assert_allclose(low, np.clip(answers - 1.96 * errors, 0, 40), atol=0.01)
-    assert '"ends":[[0.0,40.0]' in (done.folder / "index.html").read_text()
+    assert '"b":[0.0,40.0]' in (done.folder / "index.html").read_text()  # of charts
     (found,) = published(place_at(done.folder)).ask("sum of age>=11")
     assert isinstance(found.low, float)
     assert found.low >= 0

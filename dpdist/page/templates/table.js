@@ -7,13 +7,9 @@
   const words = data.query.map((text) => text.toLowerCase());
   let shown = [], page = 0, column = -1, up = true;
   const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const end = (i, sign) => {
-    const [least, most] = data.ends[data.group[i]];
-    return Math.min(Math.max(data.answer[i] + sign * data.half[i], least ?? -Infinity), most ?? Infinity);
-  };
-  const interval = (i) => data.half[i] === null ? "not known" : number(end(i, -1), 1) + " to " + number(end(i, 1), 1);
+  const interval = (i) => data.low[i] === null ? "not known" : number(data.low[i], 1) + " to " + number(data.high[i], 1);
   const keys = [
-    (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i], (i) => data.half[i] ?? Infinity,
+    (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i], (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i],
   ];
   function choose() {
     const find = $("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean), group = $("group").value;
@@ -50,9 +46,9 @@
     const quote = (given) => /[",\r\n]/.test(given) ? '"' + given.replaceAll('"', '""') + '"' : given;
     const lines = ["group,query,answer,standard_error,low_95,high_95"];
     for (const i of shown) {
-      const known = data.half[i] !== null, round = (value) => Number(value.toFixed(6));
+      const round = (value) => value === null ? "" : Number(value.toFixed(6));
       lines.push([quote(plain(data.groups[data.group[i]])), quote(plain(data.query[i])), data.answer[i], data.error[i],
-        known ? round(end(i, -1)) : "", known ? round(end(i, 1)) : ""].join(","));
+        round(data.low[i]), round(data.high[i])].join(","));
     }
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
