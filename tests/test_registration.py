@@ -23,7 +23,7 @@ from dpdist.privacy import approvals
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.ledger import opened
 from dpdist.spec import load
-from flows import cli, pools, settings
+from flows import automations, cli, pools, settings
 from flows.automations import zombies
 from flows.registration import Registration, register, wait_for_server
 from flows.release import release
@@ -292,3 +292,10 @@ def test_a_run_waits_for_its_approvals(
     run_flow(release, flow_run=client.read_flow_run(run), parameters=known)  # weeks later: still of the same period
     assert client.read_flow_run(run).state.is_completed()
     assert charged() == ["small-2026-11-02"]
+
+
+def test_what_is_compared_of_an_automation_has_its_sets_in_order() -> None:
+    """They come in another order in every process: an automation would be replaced at every registering."""
+    told = {"trigger": {"expect": ["b", "a"], "within": 30}, "actions": [{"kind": "y"}, {"kind": "x"}], "name": "c"}
+    again = {"trigger": {"expect": ["a", "b"], "within": 30}, "actions": [{"kind": "x"}, {"kind": "y"}], "name": "c"}
+    assert automations._ordered(told) == automations._ordered(again) == again

@@ -30,7 +30,7 @@ EQUIVALENT = ROOT / "docs" / "mutants.md"
 KEPT = ROOT / "build" / "mutants"
 WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-FILES = 8
+FILES = 6
 """Files of tests that a fault is given to, at most."""
 
 
@@ -70,12 +70,13 @@ def nearest(module: str) -> list[str]:
     beyond = {name for name, of in imports().items() if of & {user for user in users if not user.startswith("tests/")}}
     parts = Path(module).with_suffix("").parts
     named = [name for name in tests if Path(name).stem == f"test_{parts[-1]}"]
-    direct = [name for name in tests if name in users]
-    alike = [name for name in tests if name in beyond and set(Path(name).parts[1:-1]) & set(parts)]
-    others = [name for name in tests if name in beyond]
-    return list(dict.fromkeys([*sorted(named, key=lambda name: name not in users | beyond), *direct, *alike, *others]))[
-        :FILES
-    ]
+
+    def away(name: str) -> tuple[bool, bool]:
+        """First those that import the module, and of all first those in a folder of its name."""
+        return name not in users, not set(Path(name).parts[1:-1]) & set(parts)
+
+    others = sorted((name for name in tests if name in users | beyond), key=away)
+    return list(dict.fromkeys([*sorted(named, key=lambda name: name not in users | beyond), *others]))[:FILES]
 
 
 class Runs:

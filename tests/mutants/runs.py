@@ -28,7 +28,7 @@ from tests.mutants.faults import ROOT
 OURS = ("dpdist", "flows", "tests")
 HANGS = 600
 """Seconds without any CPU time after which a run is taken to hang."""
-LONGEST = 240.0
+LONGEST = 60.0
 """CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
