@@ -234,6 +234,14 @@ def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
     return longest, int(inner.min()), max(longest, int((own[:, None] + own - 2 * inner).max()))
 
 
+def answered(rows: int, windows: dict[str, Any] | None) -> Array:
+    """Which rows of a group are answered: at whose step the whole filter lies within its series."""
+    if windows is None:
+        return np.ones(rows, dtype=bool)
+    step = np.unravel_index(np.arange(rows), windows["shape"])[windows["axis"]]
+    return np.asarray((step >= windows["first"]) & (step < windows["stop"]))
+
+
 def log_tail(x: float) -> float:
     """ln P(X <= x) of a standard normal X; far out an upper bound."""
     if x > -30:
@@ -687,6 +695,8 @@ class Claimed:
         shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.abs(values).max()
         if (rule := self.certificate.get("suppression")) is not None:
             shown = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)
+        if (windows := self.certificate.get("whole_windows")) is not None:
+            shown &= np.concatenate([answered(group.rows, each) for group, each in zip(self.groups, windows, strict=True)])
         names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
         within = ((name, low, high, floor + unit * 10.0**-digits) for name, (low, high, unit) in found.items())
         return names[shown], {name: ((low - off)[shown], (high + off)[shown]) for name, low, high, off in within}

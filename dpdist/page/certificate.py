@@ -150,6 +150,15 @@ class SelectionFacts(TypedDict):
     selected_almost_always: int
 
 
+class WholeWindowsFacts(TypedDict):
+    """``whole_windows[]`` of a certificate."""
+
+    shape: list[int]
+    axis: int
+    first: int
+    stop: int
+
+
 class Claims(TypedDict):
     """What a plan claims of its release."""
 
@@ -172,6 +181,7 @@ class Claims(TypedDict):
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
     selection: NotRequired[SelectionFacts]
+    whole_windows: NotRequired[list[WholeWindowsFacts | None]]
 
 
 class MeasurementFacts(TypedDict):

@@ -59,14 +59,18 @@ def page(content: Content, digits: int) -> str:
         shown, named = without_amounts(block, content.workload.domain, words)
         figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
         figures = [(subtitle, replace(figure, ends=ends)) for subtitle, figure in figures]
-        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum())
+        answered = content.answered(first, first + block.queries) if content.whole else None
+        beyond = 0 if answered is None else int((~answered).sum())
+        figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
+        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
         figures = _without(figures) if hidden else figures
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
-            rows += block.queries - hidden
-        sections.append(_section(content, named, block, figures, listed=fits, hidden=hidden))
+            rows += block.queries - hidden - beyond
+        section = _section(content, named, block, figures, listed=fits, hidden=hidden)
+        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond})
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
@@ -126,6 +130,13 @@ def _figures(
 
     found = long_figure(block, domain, words, parts)
     return [] if found is None else [("", found)]
+
+
+def _within(figure: Figure) -> Figure:
+    """A chart without the steps at its ends that have no answer."""
+    shown = np.flatnonzero(~np.isnan(figure.values).all(axis=1))
+    widths = None if figure.widths is None else figure.widths[shown]
+    return replace(figure, axis=figure.axis.some(shown), values=figure.values[shown], half=figure.half[shown], widths=widths)
 
 
 def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:

@@ -127,14 +127,19 @@ def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]
     return {**asdict(row), "rmse": row.rmse(queries, multiplier), "worst": worst}
 
 
-def post_processing(outputs: Outputs, effect: Effect | None = None) -> list[str]:
+def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bool = False) -> list[str]:
     """What was done to the answers, and to their error bars.
 
     Args:
         effect: what a fit of non-negative cells did to the errors, once it was made.
+        whole: whether windows that reach beyond their series are not answered.
     """
     options = outputs.postprocess
     out = []
+    if whole:
+        out.append(
+            "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
+        )
     if options.consistent_with:
         names = ", ".join(other.release for other in outputs.companions)
         out.append(

@@ -162,7 +162,7 @@ class Plan(Design):
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
             "stream": series and {**series, **self._extended},
-            "post_processing": certificate.post_processing(job.outputs, effect),
+            "post_processing": certificate.post_processing(job.outputs, effect, whole=bool(job.workload.answered)),
             **({} if effect is None or effect.total is None else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible(job).facts()},
             "versions": versions(),

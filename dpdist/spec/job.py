@@ -66,6 +66,15 @@ class AskedQueries:
         found = (entry.kind.counted(entry.statistic, domain, folder) for entry in self.entries)
         return tuple(counts for each in found for counts in each)
 
+    @property
+    def answered(self) -> tuple[range | None, ...]:
+        """Of each block of the queries the steps of its series that are answered; None: all that it asks for."""
+        out: list[range | None] = []
+        for entry in self.entries:
+            found = entry.kind.answered(self.measured.domain, self.measured.folder)
+            out += found or [None] * len(entry.workload(self.measured.domain, self.measured.folder).blocks)
+        return tuple(out) if any(each is not None for each in out) else ()
+
 
 @dataclass(frozen=True)
 class OneOff:
