@@ -585,6 +585,10 @@ class Claimed:
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
+        if (bound := self.certificate.get("chosen_bound")) is not None:
+            if self.laplace:
+                raise UncheckedClaim("the choice of a bound beside Laplace noise")
+            rho += Fraction(bound["rho"])
         if self.laplace and self.selection is None:
             near(delta, 0.0, what="delta: ")
             return (math.isqrt(self.squared - 1) + 1) / self.scale
@@ -773,6 +777,7 @@ class Claimed:
         near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
         moved = (math.isqrt(self.squared - 1) + 1) ** 2 if self.laplace else self.squared
         selected = Fraction(0 if self.selection is None else self.selection["rho"])
+        selected += Fraction(self.certificate.get("chosen_bound", {}).get("rho", 0))
         return at_least(Fraction(self.privacy["rho"]), Fraction(moved, 2 * self.scale**2) + selected)
 
     def check_epsilon(self) -> str:

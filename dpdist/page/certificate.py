@@ -159,6 +159,34 @@ class WholeWindowsFacts(TypedDict):
     stop: int
 
 
+class PersonsBeyondFacts(TypedDict):
+    """``chosen_bound.persons_beyond`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class RecordsLeftOutFacts(TypedDict):
+    """``chosen_bound.records_left_out`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class ChosenBoundFacts(TypedDict):
+    """``chosen_bound`` of a certificate."""
+
+    most_records: int
+    up_to: int
+    share: float
+    rho: str
+    deviation: float
+    persons_beyond: PersonsBeyondFacts
+    records_left_out: RecordsLeftOutFacts
+
+
 class Claims(TypedDict):
     """What a plan claims of its release."""
 
@@ -182,6 +210,7 @@ class Claims(TypedDict):
     noises: NotRequired[list[dict[str, Any]]]
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
+    chosen_bound: NotRequired[ChosenBoundFacts]
 
 
 class MeasurementFacts(TypedDict):

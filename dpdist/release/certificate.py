@@ -16,7 +16,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import Budget
-from dpdist.release.private_names import selection_of, total_delta
+from dpdist.release.chosen import preliminary_of
 from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
 from dpdist.strategies.proofs import PersonsBound
@@ -27,11 +27,12 @@ TARGET_DIGITS = 6
 
 def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
-    protection, budget, selecting = job.guarantee.protection, job.guarantee.budget, selection_of(job.declared)
+    protection, budget, before = job.guarantee.protection, job.guarantee.budget, preliminary_of(job.declared)
     delta = 0.0 if grid.norm == "l1" else float(budget.delta if budget.delta is not None else 1e-9)
     zcdp = "zero-concentrated differential privacy (zCDP)"
-    if selecting is not None:
-        loss, delta, zcdp = loss + selecting.rule.loss, float(total_delta(selecting)), f"approximate {zcdp}"
+    if before is not None:
+        loss, delta = loss + before.loss, 0.0 if grid.norm == "l1" else float(before.total_delta)
+        zcdp = f"approximate {zcdp}" if before.loss.failure else zcdp
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": noise.kind.label,
