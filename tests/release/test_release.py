@@ -108,7 +108,7 @@ def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.
         run(small.write(data, release="small-3", budget={"rho": 0.05}, workload=[{"cdf": {"of": "age"}}]), home)
 
 
-SERIES = {"of": "age", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
+SERIES = {"of": "age", "ends": "cut", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
