@@ -236,6 +236,14 @@ def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
     return longest, int(inner.min()), max(longest, int((own[:, None] + own - 2 * inner).max()))
 
 
+def answered(rows: int, windows: dict[str, Any] | None) -> Array:
+    """Which rows of a group are answered: at whose step the whole filter lies within its series."""
+    if windows is None:
+        return np.ones(rows, dtype=bool)
+    step = np.unravel_index(np.arange(rows), windows["shape"])[windows["axis"]]
+    return np.asarray((step >= windows["first"]) & (step < windows["stop"]))
+
+
 def log_tail(x: float) -> float:
     """ln P(X <= x) of a standard normal X; far out an upper bound."""
     if x > -30:
@@ -610,6 +618,10 @@ class Claimed:
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
+        if (bound := self.certificate.get("chosen_bound")) is not None:
+            if self.laplace:
+                raise UncheckedClaim("the choice of a bound beside Laplace noise")
+            rho += Fraction(bound["rho"])
         if self.laplace and self.selection is None:
             near(delta, 0.0, what="delta: ")
             return (math.isqrt(self.squared - 1) + 1) / self.scale
@@ -791,6 +803,8 @@ class Claimed:
         shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.abs(values).max()
         if (rule := self.certificate.get("suppression")) is not None:
             shown = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)
+        if (windows := self.certificate.get("whole_windows")) is not None:
+            shown &= np.concatenate([answered(group.rows, each) for group, each in zip(self.groups, windows, strict=True)])
         names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
         within = ((name, low, high, floor + unit * 10.0**-digits) for name, (low, high, unit) in found.items())
         return names[shown], {name: ((low - off)[shown], (high + off)[shown]) for name, low, high, off in within}
@@ -870,6 +884,7 @@ class Claimed:
         near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
         moved = (math.isqrt(self.squared - 1) + 1) ** 2 if self.laplace else self.squared
         selected = Fraction(0 if self.selection is None else self.selection["rho"])
+        selected += Fraction(self.certificate.get("chosen_bound", {}).get("rho", 0))
         return at_least(Fraction(self.privacy["rho"]), Fraction(moved, 2 * self.scale**2) + selected)
 
     def check_epsilon(self) -> str:

@@ -163,6 +163,10 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
         from dpdist.page.document import selection_sentence
 
         out.print(f"{selection_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
+    if "chosen_bound" in certificate:
+        from dpdist.page.document import bound_sentence
+
+        out.print(f"{bound_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")
         return

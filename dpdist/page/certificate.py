@@ -150,6 +150,43 @@ class SelectionFacts(TypedDict):
     selected_almost_always: int
 
 
+class WholeWindowsFacts(TypedDict):
+    """``whole_windows[]`` of a certificate."""
+
+    shape: list[int]
+    axis: int
+    first: int
+    stop: int
+
+
+class PersonsBeyondFacts(TypedDict):
+    """``chosen_bound.persons_beyond`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class RecordsLeftOutFacts(TypedDict):
+    """``chosen_bound.records_left_out`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class ChosenBoundFacts(TypedDict):
+    """``chosen_bound`` of a certificate."""
+
+    most_records: int
+    up_to: int
+    share: float
+    rho: str
+    deviation: float
+    persons_beyond: PersonsBeyondFacts
+    records_left_out: RecordsLeftOutFacts
+
+
 class Claims(TypedDict):
     """What a plan claims of its release."""
 
@@ -172,6 +209,8 @@ class Claims(TypedDict):
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
     selection: NotRequired[SelectionFacts]
+    whole_windows: NotRequired[list[WholeWindowsFacts | None]]
+    chosen_bound: NotRequired[ChosenBoundFacts]
 
 
 class MeasurementFacts(TypedDict):

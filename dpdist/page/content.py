@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpdist.arrays.vector import Held, Vector, batches, held, least_positive
-from dpdist.operators import Matrix
+from dpdist.operators import Matrix, Toeplitz
 from dpdist.page.intervals import ANYWHERE, Ends
 from dpdist.page.measurement import Measurement
 from dpdist.page.suppression import Suppression
 from dpdist.sizes import SIZES, Sizes
 from dpdist.version import version
-from dpdist.workloads import Workload
+from dpdist.workloads import Block, Workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +27,37 @@ CSV_ROWS = 5_000_000
 """Up to so many answers are written as CSV, too, if the spec does not say."""
 PARQUET_ROWS = 2**28
 """Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
+
+
+@dataclass(frozen=True)
+class WholeSteps:
+    """The rows of a group of filters that are answered: those at whose step the whole filter lies within the series.
+
+    Attributes:
+        shape: of the group's rows, an axis a factor.
+        axis: that of the steps.
+        steps: that are answered.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    steps: range
+
+    @staticmethod
+    def of(block: Block, steps: range) -> WholeSteps:
+        """Of a group of filters."""
+        axis = next(place for place, factor in enumerate(block.factors) if isinstance(factor, Toeplitz))
+        shape = tuple(factor.shape[0] for factor in block.factors)
+        return WholeSteps(shape, axis, range(steps.start, min(steps.stop, shape[axis])))
+
+    def among(self, start: int, stop: int) -> Matrix:
+        """Which of some rows of the group are answered."""
+        step = np.unravel_index(np.arange(start, stop), self.shape)[self.axis]
+        return np.asarray((step >= self.steps.start) & (step < self.steps.stop))
+
+    def facts(self) -> dict[str, Any]:
+        """For a certificate."""
+        return {"shape": list(self.shape), "axis": self.axis, "first": self.steps.start, "stop": self.steps.stop}
 
 
 @dataclass(frozen=True)
@@ -44,6 +75,7 @@ class Content:
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
         counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
+        whole: of each block the rows that are answered, where its filters may reach beyond the series; () for all.
     """
 
     release: str
@@ -63,18 +95,29 @@ class Content:
     verifier: bool = False
     counted: tuple[bool, ...] = ()
     ends: tuple[Ends, ...] = ()
+    whole: tuple[WholeSteps | None, ...] = ()
+
+    def answered(self, start: int, stop: int) -> Matrix:
+        """Which of some rows are answered: all but those at whose step a filter reaches beyond its series."""
+        out = np.ones(stop - start, dtype=bool)
+        for (first, block), whole in zip(self.workload.block_starts(), self.whole, strict=False):
+            low, high = max(start, first), min(stop, first + block.queries)
+            if whole is not None and low < high:
+                out[low - start : high - start] = whole.among(low - first, high - first)
+        return out
 
     def compared(self, start: int, stop: int) -> Matrix:
         """Which of some rows suppression compares."""
         blocks = self.workload.blocks
         ends = np.cumsum([block.queries for block in blocks])
         counted = np.array(self.counted or (True,) * len(blocks))
-        return np.asarray(counted[np.searchsorted(ends, np.arange(start, stop), side="right")])
+        return np.asarray(counted[np.searchsorted(ends, np.arange(start, stop), side="right")]) & self.answered(start, stop)
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published.
 
-        Suppressed answers and their half widths are NaN; of others the half widths are those of intervals given that they are shown.
+        Suppressed answers, those whose filter reaches beyond its series, and their half widths are NaN. Where some are suppressed, the half
+        widths of the others are those of intervals given that they are shown.
         """
         answer, error, half, low, high = self._read(start, stop, digits, ANYWHERE)
         if self.suppression is not None:
@@ -92,6 +135,9 @@ class Content:
         if self.suppression is not None:
             hidden = self.compared(start, stop) & ~self.suppression.shows(answer, error)
             answer[hidden] = half[hidden] = np.nan
+        if self.whole:
+            beyond = ~self.answered(start, stop)
+            answer[beyond] = half[beyond] = np.nan
         low, high = answer - half, answer + half
         if self.suppression is not None:
             low, high = self.suppression.intervals(answer, error, (low, high), self.compared(start, stop))

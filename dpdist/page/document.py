@@ -60,14 +60,18 @@ def page(content: Content, digits: int) -> str:
         shown, named = without_amounts(block, content.workload.domain, words)
         figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
         figures = [(subtitle, replace(figure, ends=ends)) for subtitle, figure in figures]
-        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum())
+        answered = content.answered(first, first + block.queries) if content.whole else None
+        beyond = 0 if answered is None else int((~answered).sum())
+        figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
+        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
         figures = _without(figures) if hidden else figures
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
-            rows += block.queries - hidden
-        sections.append(_section(content, named, block, figures, listed=fits, hidden=hidden))
+            rows += block.queries - hidden - beyond
+        section = _section(content, named, block, figures, listed=fits, hidden=hidden)
+        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond})
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
@@ -84,6 +88,7 @@ def page(content: Content, digits: int) -> str:
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
         selection=selection_sentence(content.certificate),
+        bound=bound_sentence(content.certificate),
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
@@ -127,6 +132,13 @@ def _figures(
 
     found = long_figure(block, domain, words, parts)
     return [] if found is None else [("", found)]
+
+
+def _within(figure: Figure) -> Figure:
+    """A chart without the steps at its ends that have no answer."""
+    shown = np.flatnonzero(~np.isnan(figure.values).all(axis=1))
+    widths = None if figure.widths is None else figure.widths[shown]
+    return replace(figure, axis=figure.axis.some(shown), values=figure.values[shown], half=figure.half[shown], widths=widths)
 
 
 def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:
@@ -183,6 +195,25 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
         f"always, and one that a single protected unit has with a probability of {facts['delta']:.1e} at most. Records of all other names "
         "are counted together"
     )
+
+
+def bound_sentence(certificate: Mapping[str, Any]) -> str | None:
+    """Which bound was chosen and what it leaves out; None where it was declared."""
+    facts = certificate.get("chosen_bound")
+    if facts is None:
+        return None
+    persons, records = (_share(facts[name]) for name in ("persons_beyond", "records_left_out"))
+    return (
+        f"Counts the first {facts['most_records']:,} records of each person, a number that {facts['share']:.0%} of the budget chose: "
+        f"{persons} of the persons have more, and {records} of all records (up to {facts['up_to']:,} of a person) are not counted. "
+        "Intervals of answers are of the records that count"
+    )
+
+
+def _share(facts: Mapping[str, float]) -> str:
+    """A share with its interval."""
+    low, high = facts["low_95"], facts["high_95"]
+    return f"{facts['share']:.1%} ({low:.1%} to {high:.1%})"
 
 
 OUTSIDE = {

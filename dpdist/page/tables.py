@@ -115,7 +115,7 @@ def _write_all(tables: Iterator[pa.Table], opened: Callable[..., Any]) -> None:
 def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[pa.Table]:
     """The published rows start..stop in batches: group, query, one column an attribute, answer, standard error, 95 % interval.
 
-    Suppressed answers have no row.
+    Suppressed answers, and those whose filter reaches beyond its series, have no row.
     """
     for (first, block), ends in zip(content.workload.block_starts(), content.ends_of_blocks, strict=True):
         low, high = max(start, first), min(stop, first + block.queries)
@@ -137,7 +137,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
                     "high_95": pa.array(np.round(highest, 6), from_pandas=True),
                 }
             )
-            yield rows if content.suppression is None else rows.filter(pa.array(~np.isnan(answer)))
+            yield rows if content.suppression is None and not content.whole else rows.filter(pa.array(~np.isnan(answer)))
 
 
 def query_names(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple[pa.Array, dict[str, pa.Array]]:

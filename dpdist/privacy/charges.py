@@ -14,6 +14,10 @@ from dpdist.privacy.protection import Protection
 
 SELECTION = "~categories"
 """Ends the id of the charge for a selection of names: no release's id can hold it."""
+BOUND = "~bound"
+"""Ends the id of the charge for the choice of a bound."""
+PRELIMINARIES = (SELECTION, BOUND)
+"""Ends of the ids of charges that come before a release's own."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dpdist.privacy import database as db
 from dpdist.privacy import tables
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import Approvers
-from dpdist.privacy.charges import SELECTION
+from dpdist.privacy.charges import PRELIMINARIES
 from dpdist.privacy.facts import loss_of, reading
 from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Publication, Receipt
 from dpdist.privacy.rules.deciding import needed
@@ -139,7 +139,8 @@ class LedgerReader:
             first = sa.select(sa.func.min(db.caps.c.sequence)).group_by(db.caps.c.dataset)
             declared = sa.select(db.entries.c.dataset, db.entries.c.written_at).where(db.entries.c.sequence.in_(first))
             finished = sa.select(db.releases.c.dataset, db.releases.c.period).distinct()
-            finished = finished.where(db.releases.c.state == "committed", ~db.releases.c.release.endswith(SELECTION))
+            own = (~db.releases.c.release.endswith(suffix) for suffix in PRELIMINARIES)
+            finished = finished.where(db.releases.c.state == "committed", *own)
             done: dict[str, set[str]] = {}
             for dataset, period in connection.execute(finished):
                 done.setdefault(dataset, set()).add(period)

@@ -16,7 +16,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import Budget
-from dpdist.release.private_names import selection_of, total_delta
+from dpdist.release.chosen import preliminary_of
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.output import PostprocessSpec
 from dpdist.strategies import Strategy
@@ -28,11 +28,12 @@ TARGET_DIGITS = 6
 
 def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
-    protection, budget, selecting = job.guarantee.protection, job.guarantee.budget, selection_of(job.declared)
+    protection, budget, before = job.guarantee.protection, job.guarantee.budget, preliminary_of(job.declared)
     delta = 0.0 if grid.norm == "l1" else float(budget.delta if budget.delta is not None else 1e-9)
     zcdp = "zero-concentrated differential privacy (zCDP)"
-    if selecting is not None:
-        loss, delta, zcdp = loss + selecting.rule.loss, float(total_delta(selecting)), f"approximate {zcdp}"
+    if before is not None:
+        loss, delta = loss + before.loss, 0.0 if grid.norm == "l1" else float(before.total_delta)
+        zcdp = f"approximate {zcdp}" if before.loss.failure else zcdp
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": noise.kind.label,
@@ -128,14 +129,19 @@ def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]
     return {**asdict(row), "rmse": row.rmse(queries, multiplier), "worst": worst}
 
 
-def post_processing(outputs: Outputs, effect: Effect | None = None) -> list[str]:
+def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bool = False) -> list[str]:
     """What was done to the answers, and to their error bars.
 
     Args:
         effect: what a fit of non-negative cells did to the errors, once it was made.
+        whole: whether windows that reach beyond their series are not answered.
     """
     options = outputs.postprocess
     out = []
+    if whole:
+        out.append(
+            "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
+        )
     if options.consistent_with:
         names = ", ".join(other.release for other in outputs.companions)
         out.append(

@@ -22,7 +22,7 @@ from pathlib import Path
 from dpdist.errors import DpdistError
 from dpdist.machine import leases
 from dpdist.machine.documents import Documents
-from dpdist.privacy.charges import SELECTION
+from dpdist.privacy.charges import PRELIMINARIES
 from dpdist.process.private import private_file, private_folder
 from dpdist.release.context import Context
 
@@ -95,7 +95,7 @@ def _goes_on(context: Context, release: str) -> bool:
     if (context.home / "records" / "finished" / release).exists():
         return False
     try:
-        receipts = [context.ledger.receipt(each) for each in (release, f"{release}{SELECTION}")]
+        receipts = [context.ledger.receipt(each) for each in (release, *(f"{release}{suffix}" for suffix in PRELIMINARIES))]
     except DpdistError:
         return True
     return any(receipt is not None and receipt.state in _GOES_ON for receipt in receipts)

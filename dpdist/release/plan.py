@@ -33,12 +33,14 @@ from dpdist.privacy.ledger import Budget, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
+from dpdist.release.chosen import prepared
 from dpdist.release.context import Context
 from dpdist.release.costs import column, for_persons, in_whole_numbers
 from dpdist.release.lower_bounds import lower_bound
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
-from dpdist.release.private_names import facts_of, prepared
+from dpdist.release.private_bound import bound_facts
+from dpdist.release.private_names import facts_of
 from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.spec.output import PostprocessSpec
@@ -147,7 +149,7 @@ class Plan(Design):
         job, guarantee = self.job, self.job.guarantee
         queries, cap, kind = job.workload.queries.shape[0], guarantee.cap, self.noise.kind
         compared = [{**each.facts(queries, cap), "chosen": each.noise.kind == kind} for each in self.options]
-        selection, series = facts_of(job), guarantee.course.facts(self.cells)
+        selection, bound, series = facts_of(job), bound_facts(job), guarantee.course.facts(self.cells)
         claims = {
             "release": job.release,
             "period": guarantee.day,
@@ -159,12 +161,13 @@ class Plan(Design):
             **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
+            **({} if bound is None else {"chosen_bound": bound}),
             "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
             "stream": series and {**series, **self._extended},
-            "post_processing": certificate.post_processing(job.outputs, effect),
+            "post_processing": certificate.post_processing(job.outputs, effect, whole=bool(job.workload.answered)),
             **({} if effect is None or not effect.told else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible(job).facts()},
             "versions": versions(),
@@ -237,7 +240,7 @@ class Plan(Design):
 def plan(context: Context, job: Job) -> Plan:
     """Strategy, grid, noise scale and predicted errors; touches no record and no budget.
 
-    Names of private categories that are not selected yet are planned for as placeholders.
+    Names of private categories and a private bound that are not known yet are planned for as placeholders.
     """
     job = prepared(context, job)
     options = tuple(_design(context, job, norm) for norm in job.norms)

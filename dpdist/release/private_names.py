@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
+from dpdist.privacy.accounting import Loss
 from dpdist.privacy.charges import SELECTION
+from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.privacy.noise import Noise
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
-from dpdist.release.context import Context
-from dpdist.release.ledger_and_store import committed_measurement
+from dpdist.records.names import Names, names_of
+from dpdist.records.sources import Source
+from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
 from dpdist.spec.job import Job, PrivateNames
 
 
 @dataclass(frozen=True)
-class NameSelection:
+class NameSelection(Preliminary):
     """The selection of the names of one attribute.
 
     Attributes:
@@ -32,15 +37,20 @@ class NameSelection:
     names: PrivateNames
     rule: Selection
 
+    suffix: ClassVar[str] = SELECTION
+
+    @property
+    def loss(self) -> Loss:
+        return self.rule.loss
+
+    @property
+    def noise(self) -> Noise:
+        return Noise(GAUSSIAN, self.rule.scale)
+
     @property
     def attribute(self) -> str:
         """Whose names are selected."""
         return self.names.attribute
-
-    @property
-    def release(self) -> str:
-        """The id that the ledger charges: the release's own, and what no release's id can end in."""
-        return f"{self.job.release}{SELECTION}"
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -70,6 +80,22 @@ class NameSelection:
         }
         return digest_of("selection", facts)
 
+    def counted(self, source: Source) -> Names:
+        return names_of(source, self.job.measured.domain, self.attribute, self.left_out, self.candidates)
+
+    def kept(self, counted: Names, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+        chosen = [counted.names[number] for number in self.rule.chosen(counted.counts, draw).tolist()]
+        return np.frombuffer(json.dumps(chosen, ensure_ascii=False).encode(), dtype=np.uint8)
+
+    def with_kept(self, store: Store, stored: StoredArray) -> Job:
+        names = json.loads(np.asarray(store.read(stored)).tobytes().decode())
+        if not names:
+            raise InvalidInput(
+                f"no name of {self.attribute!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of the time): "
+                "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
+            )
+        return self.job.with_found(names)
+
 
 def selection_of(job: Job) -> NameSelection | None:
     """The selection that a release asks for, None where all values are known."""
@@ -83,34 +109,6 @@ def selection_of(job: Job) -> NameSelection | None:
     moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
     rho = guarantee.budget.rho_beside(asked.delta) * asked.share
     return NameSelection(job, names, selection(rho, asked.delta, moved, asked.most))
-
-
-def prepared(context: Context, job: Job) -> Job:
-    """The release over the names that were selected for it, or over as many placeholders as there can be names."""
-    selecting = selection_of(job)
-    if selecting is None:
-        return job
-    receipt = context.ledger.receipt(selecting.release)
-    if receipt is None or receipt.state != "committed" or receipt.spec_digest != selecting.binding:
-        return job.with_names(None)
-    return with_kept(selecting, context.store, committed_measurement(context.store, receipt))
-
-
-def kept_form(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Names as the store keeps them: the bytes of a JSON list."""
-    return np.frombuffer(json.dumps(names, ensure_ascii=False).encode(), dtype=np.uint8)
-
-
-def with_kept(selecting: NameSelection, store: Store, stored: StoredArray) -> Job:
-    """The release over the names that are kept. Raises: InvalidInput when there is none: what was spent to learn that stays spent."""
-    names = json.loads(np.asarray(store.read(stored)).tobytes().decode())
-    if not names:
-        raise InvalidInput(
-            f"no name of {selecting.attribute!r} is frequent enough (one of {selecting.rule.count_with(0.5):,} records is, half of "
-            "the time): the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the "
-            "categories"
-        )
-    return selecting.job.with_names(names)
 
 
 def facts_of(job: Job) -> dict[str, object] | None:
@@ -131,9 +129,3 @@ def facts_of(job: Job) -> dict[str, object] | None:
         "selected_half_of_the_time": rule.count_with(0.5),
         "selected_almost_always": rule.count_with(0.975),
     }
-
-
-def total_delta(selecting: NameSelection) -> Fraction:
-    """The delta of the budget as it was written; of a budget in rho that of the selection, and 1e-9."""
-    budget = selecting.job.guarantee.budget
-    return budget.delta if budget.delta is not None else selecting.rule.loss.failure + Fraction(1, 10**9)

@@ -19,7 +19,7 @@ from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.page import report
 from dpdist.page.certificate import Claims
-from dpdist.page.content import CSV_ROWS, Content, formats_of
+from dpdist.page.content import CSV_ROWS, Content, WholeSteps, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.outputs import amounts
@@ -78,6 +78,8 @@ def publish(
     measurement, about = published_measurement(context, planned, measured)
     made = _statistics(context, planned, measured)
     rule = outputs.postprocess.suppress
+    asked = zip(planned.workload.blocks, job.workload.answered, strict=False)
+    whole = tuple(None if steps is None else WholeSteps.of(block, steps) for block, steps in asked)
     content = Content(
         release=job.release,
         title=outputs.title,
@@ -90,6 +92,7 @@ def publish(
             "measurements": measurements,
             "measurement": about,
             **_told(job.workload, made),
+            **({"whole_windows": [each and each.facts() for each in whole]} if whole else {}),
         },
         formats=outputs.output.formats,
         sizes=context.store.sizes,
@@ -101,6 +104,7 @@ def publish(
         suppression=None if rule is None else _suppression(planned, rule),
         counted=() if rule is None else job.workload.counted,
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
+        whole=whole,
     )
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:

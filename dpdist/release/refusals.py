@@ -15,13 +15,13 @@ from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
 from dpdist.release.charge import charge_of
+from dpdist.release.chosen import preliminary_of
 from dpdist.release.context import Context
 from dpdist.release.evidence import check_published
 from dpdist.release.ledger_and_store import check_measured, check_pair
 from dpdist.release.means import check_means
 from dpdist.release.plan import Plan
-from dpdist.release.private_names import selection_of
-from dpdist.release.selecting import check_selection
+from dpdist.release.selecting import check_before
 from dpdist.release.streams import course_of
 from dpdist.spec.targets.base import TargetKind
 
@@ -59,9 +59,9 @@ def _check_charge(context: Context, planned: Plan) -> None:
     check_pair(context.store, ledger)
     check_measured(context.store, ledger.receipt(job.release), job.release)
     charge = charge_of(ledger, course_of(planned).as_charged(context), None)
-    selecting = selection_of(job.declared)
-    if selecting is not None:
-        check_selection(context, selecting, charge)
+    before = preliminary_of(job.declared)
+    if before is not None:
+        check_before(context, before, charge)
     ledger.rehearse(charge)
 
 

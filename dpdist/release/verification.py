@@ -23,7 +23,7 @@ from dpdist.machine.state import found_at
 from dpdist.machine.store import Store
 from dpdist.page import measurement, report
 from dpdist.privacy import checkpoints, signatures
-from dpdist.privacy.charges import SELECTION
+from dpdist.privacy.charges import PRELIMINARIES
 from dpdist.privacy.facts import UNREADABLE
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.meaning import meaning
@@ -76,7 +76,7 @@ class Verification:
         yield finding("ledger and store belong together", lambda: check_pair(self.store, self.ledger))
         done = self.ledger.committed()
         for release in done:
-            if not release.endswith(SELECTION):
+            if not release.endswith(PRELIMINARIES):
                 yield from self.release(release)
         for release in sorted(set(releases_of(self.store, self.ledger)) - set(done)):
             yield finding(f"{release}, not finished: ledger and store", partial(self._check_store, [release]))
@@ -92,7 +92,8 @@ class Verification:
             found = "not charged" if receipt is None else receipt.state
             yield Finding(f"{release}, ledger", f"it is {found}: only a finished release can be verified")
             return
-        parts = [release, *([f"{release}{SELECTION}"] if self.ledger.receipt(f"{release}{SELECTION}") else [])]
+        before = (f"{release}{suffix}" for suffix in PRELIMINARIES)
+        parts = [release, *(each for each in before if self.ledger.receipt(each))]
         yield finding(f"{release}, every block of its measurement", lambda: self._check_store(parts))
         place = self._place(release) if given is None else given
         try:
@@ -157,8 +158,8 @@ class Verification:
     def _expected(self, certificate: dict[str, Any], receipt: Receipt) -> dict[str, Any]:
         """What the ledger's rows say of the fields of a certificate."""
         ledger, release, protection = self.ledger, receipt.release, receipt.protection
-        selection = ledger.receipt(f"{release}{SELECTION}")
-        loss = receipt.own if selection is None else receipt.own + selection.own
+        before = [ledger.receipt(f"{release}{suffix}") for suffix in PRELIMINARIES]
+        loss = sum((each.own for each in before if each is not None), receipt.own)
         *_, reserved = (row["facts"] for row in ledger.entries(release) if row["event"] == "reserved")
         delta = float(certificate.get("privacy", {}).get("delta", 0.0))
         measured = {other: self._measured(other) for other in certificate.get("measurements", {})}

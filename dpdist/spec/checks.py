@@ -17,7 +17,7 @@ from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
-from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, PrivateNames
+from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, PrivateBound, PrivateNames
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles, InQuery
 from dpdist.spec.yaml_text import Lines
@@ -57,6 +57,7 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
         lines,
         name,
     )
+    located(lambda: _check_bound(job), ("records", "person", "selection"), lines, name)
     located(lambda: _check_budget(job), ("budget",), lines, name)
     located(lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), lines, name)
 
@@ -271,7 +272,31 @@ def _check_selection(job: Job) -> None:
         raise InvalidInput(
             "'categories: private' has a delta: it needs Gaussian noise, that is 'noise: gaussian' and a budget with 'delta' or 'rho'"
         )
-    job.with_names(None)
+    job.with_found(None)
+
+
+def _check_bound(job: Job) -> None:
+    """A bound is chosen for plain counts and sums of persons' records, by one kind of noise, and released once."""
+    if job.source.records.person.selection is None:
+        return
+    guarantee, person, measured = job.guarantee, job.guarantee.person, job.measured
+    if not isinstance(guarantee.names, PrivateBound):
+        raise InvalidInput("a release with private categories has a declared 'most_records': give a number")
+    if person.column is None:
+        raise InvalidInput("'most_records: private' counts the records of persons: name the 'column' that identifies them")
+    if person.most_groups or person.participations or measured.persons or measured.bounded:
+        raise InvalidInput(
+            "'most_records: private' goes without 'most_groups', 'participations', 'count: persons' and 'most_per_person': give a number"
+        )
+    if guarantee.course.grows or job.outputs.postprocess.consistent_with:
+        raise InvalidInput(
+            "'most_records: private' goes without 'stream' and 'consistent_with', which need one bound for several releases"
+        )
+    if not guarantee.budget.pure and "l2" not in job.norms:
+        raise InvalidInput(
+            "'most_records: private' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
+        )
+    job.with_found(None)
 
 
 def _check_long(job: Job) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 from dpdist.identities import canonical
+from dpdist.privacy.bounds import shares
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
@@ -20,6 +22,7 @@ from dpdist.spec.job import (
     Job,
     OneOff,
     Outputs,
+    PrivateBound,
     PrivateNames,
 )
 from dpdist.spec.model import ReleaseSpec
@@ -50,7 +53,7 @@ def compiled(
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
     names = _names(spec, again)
-    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames)
+    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames | PrivateBound)
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
     former = _former(spec)
     course: OneOff | GrowingSeries = OneOff()
@@ -92,12 +95,15 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames:
-    """How the names of the first attribute are found whose categories are private; the spec's check allows one."""
+def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames | PrivateBound:
+    """How the names of the first attribute are found whose categories are private, or a bound; the spec's check allows one of them."""
     for attribute, given in spec.domain.items():
         if isinstance(given.values, Private):
             selection = given.values.selection
             return PrivateNames(attribute, selection, partial(_over, spec, attribute, selection, again))
+    bound = spec.records.person.selection
+    if bound is not None:
+        return PrivateBound(spec.records.person.most_records, bound.share, partial(_bounded, spec, bound.share, again))
     return DeclaredNames()
 
 
@@ -110,3 +116,15 @@ def _over(
     budget = ReleaseBudgetSpec.model_construct(rho=rho, epsilon=None, delta=None, calibration=spec.budget.calibration)
     copy = spec.model_copy(update={"domain": {**spec.domain, attribute: given}, "budget": budget})
     return again(copy, placeholders=names is None)
+
+
+def _bounded(spec: ReleaseSpec, share: Fraction, again: Callable[..., Job], bound: int | None) -> Job:
+    """The job with a bound on the records of one person, or with the largest one (None), and the rest of the budget."""
+    person = spec.records.person
+    given = person.model_copy(update={"most_records": bound or person.most_records, "selection": None})
+    _, rest = shares(spec.budget.loss, share)
+    budget = ReleaseBudgetSpec.model_construct(
+        rho=rest.rho or None, epsilon=rest.pure or None, delta=None, calibration=spec.budget.calibration
+    )
+    records = spec.records.model_copy(update={"person": given})
+    return again(spec.model_copy(update={"records": records, "budget": budget}), placeholders=bound is None)

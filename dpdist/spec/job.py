@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -65,6 +66,15 @@ class AskedQueries:
         domain, folder = self.measured.domain, self.measured.folder
         found = (entry.kind.counted(entry.statistic, domain, folder) for entry in self.entries)
         return tuple(counts for each in found for counts in each)
+
+    @property
+    def answered(self) -> tuple[range | None, ...]:
+        """Of each block of the queries the steps of its series that are answered; None: all that it asks for."""
+        out: list[range | None] = []
+        for entry in self.entries:
+            found = entry.kind.answered(self.measured.domain, self.measured.folder)
+            out += found or [None] * len(entry.workload(self.measured.domain, self.measured.folder).blocks)
+        return tuple(out) if any(each is not None for each in out) else ()
 
 
 @dataclass(frozen=True)
@@ -184,14 +194,31 @@ class PrivateNames:
 
 
 @dataclass(frozen=True)
-class SelectedNames:
-    """Names, or placeholders for them, stand in the release.
+class PrivateBound:
+    """How many records of a person count is chosen by a part of the budget.
+
+    Attributes:
+        most: the largest bound that is considered.
+        share: of the budget.
+        over: compiles the release with a bound, or with the largest one (None), and what the choice leaves of the budget.
+    """
+
+    most: int
+    share: Fraction
+    over: Callable[[int | None], Job]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the records decide, or placeholders for it, stands in the release.
 
     Attributes:
         declared: the release as it was written.
+        found: the noisy numbers that it was chosen by, where they are published.
     """
 
     declared: Job
+    found: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +244,7 @@ class Guarantee:
     budget: ReleaseBudgetSpec
     noise: str
     course: OneOff | GrowingSeries
-    names: DeclaredNames | PrivateNames | SelectedNames
+    names: DeclaredNames | PrivateNames | PrivateBound | Prepared
     stated: Mapping[str, Any]
 
     @property
@@ -301,7 +328,7 @@ class Job:
     def declared(self) -> Job:
         """The release as it was written: before names were selected."""
         names = self.guarantee.names
-        return names.declared if isinstance(names, SelectedNames) else self
+        return names.declared if isinstance(names, Prepared) else self
 
     @property
     def moved(self) -> Distance:
@@ -335,12 +362,18 @@ class Job:
         """The same release of records that were written to a file: see ``Origin.read_to``."""
         return replace(self, source=self.source.read_to(path, snapshot, called=called))
 
-    def with_names(self, names: Sequence[str] | None) -> Job:
-        """The same release over selected names, with the part of its budget that the selection leaves; None: over placeholders."""
+    def with_found(self, found: Any, numbers: Mapping[str, Any] | None = None) -> Job:
+        """The same release with the names, or the bound, that a part of its budget found, and with the rest of it; None: placeholders.
+
+        Args:
+            numbers: noisy numbers that are published.
+        """
         private = self.guarantee.names
-        assert isinstance(private, PrivateNames)
-        made = private.over(names)
-        return replace(made, source=self.source, guarantee=replace(made.guarantee, names=SelectedNames(self)))
+        assert isinstance(private, PrivateNames | PrivateBound)
+        made = private.over(found)
+        records = self.source.records.model_copy(update={"person": made.source.records.person})
+        source, guarantee = replace(self.source, records=records), replace(made.guarantee, names=Prepared(self, numbers))
+        return replace(made, source=source, guarantee=guarantee)
 
     @cached_property
     def norms(self) -> tuple[Norm, ...]:

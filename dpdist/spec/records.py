@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from fractions import Fraction
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.records.column_types import ColumnType
 from dpdist.records.sources import PersonMissing, PersonType
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
-from dpdist.spec.values import SpecPart, Text
+from dpdist.spec.values import Exact, SpecPart, Text
+
+PRIVATE = "private"
+"""In place of a bound: it is chosen by a part of the budget."""
+BOUND_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
+
+
+class BoundSelectionSpec(SpecPart):
+    """How the bound of a person with ``most_records: private`` is chosen."""
+
+    share: Exact = Field(
+        Fraction(1, 10),
+        description="the share of the release's budget that the choice spends, between 0 and 1",
+        examples=[0.1],
+    )
+    most: int = Field(
+        ge=2,
+        le=10**4,
+        description="the largest bound that is considered. Of whoever has more records, as many count for the choice",
+        examples=[200],
+    )
+
+    @model_validator(mode="after")
+    def _part_of_one(self) -> BoundSelectionSpec:
+        if not 0 < self.share < 1:
+            raise ValueError("'share' lies between 0 and 1")
+        return self
 
 
 class Person(SpecPart):
@@ -22,11 +49,13 @@ class Person(SpecPart):
         "column, and every record is protected by itself",
         examples=["person_id"],
     )
-    most_records: int = Field(
+    most_records: Annotated[int, WithJsonSchema(BOUND_SCHEMA)] = Field(
         1,
         ge=1,
         le=10**6,
-        description="how many records of one person count. Without a person column: how many records, whoever they belong to, are "
+        description="how many records of one person count. 'private' has a part of the budget choose the number of least predicted error, "
+        "from noisy numbers of persons by their number of records: see 'selection'. Without a person column: how many records, whoever "
+        "they belong to, are "
         "protected together; nobody checks that a person has no more. With 'participations': how many in each step",
         examples=[5],
     )
@@ -70,6 +99,27 @@ class Person(SpecPart):
         "itself. Default: the release is refused",
         examples=["drop"],
     )
+
+    selection: BoundSelectionSpec | None = Field(
+        None,
+        description="with 'most_records: private': how the bound is chosen, and by which part of the budget",
+        examples=[{"share": 0.1, "most": 200}],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_how(cls, given: Any) -> Any:
+        """With ``most_records: private`` the largest bound stands in its place until one is chosen."""
+        private = isinstance(given, dict) and given.get("most_records") == PRIVATE
+        if not private:
+            if isinstance(given, dict) and given.get("selection") is not None:
+                raise ValueError("'selection' chooses a bound: set 'most_records: private', or leave it out")
+            return given
+        if not isinstance(given.get("selection"), dict) or "most" not in given["selection"]:
+            raise ValueError(
+                "'most_records: private' chooses a bound by a part of the budget: add 'selection: {share: 0.1, most: 200}'"
+            )
+        return {**given, "most_records": given["selection"]["most"]}
 
     @model_validator(mode="after")
     def _of_persons(self) -> Person:

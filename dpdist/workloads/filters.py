@@ -106,6 +106,16 @@ def coefficients(listed: Matrix, name: str = "filter", *, first_lag: int = 0) ->
     return Filter(name, np.asarray(listed), first_lag)
 
 
+def whole_steps(each: Filter, steps: int) -> range:
+    """The steps of a series at which all coefficients of a filter lie within it.
+
+    >>> whole_steps(window(7), 10), whole_steps(baxter_king(2, 3, 2), 10)
+    (range(6, 10), range(2, 8))
+    """
+    size = each.coefficients.size
+    return range(max(0, each.first_lag + size - 1), min(steps, steps + each.first_lag))
+
+
 def filtered(
     domain: Domain | int, of: str, filters: Sequence[Filter], by: tuple[str, ...] = (), *, circular: bool = False
 ) -> Workload:

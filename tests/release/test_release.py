@@ -109,7 +109,7 @@ def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.
         run(small.write(data, release="small-3", budget={"rho": 0.05}, workload=[{"cdf": {"of": "age"}}]), home)
 
 
-SERIES = {"of": "age", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
+SERIES = {"of": "age", "ends": "cut", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -167,7 +167,7 @@ def test_formulas_over_binary_attributes(home: Path) -> None:
 @pytest.mark.parametrize("mechanism", ["coa", "convolution"])
 def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
     """Decayed sums of |count - mean|: the distances are filtered, one record still moves one of them by one."""
-    filters = {"of": "age", "apply": [{"exponential": 0.7}, {"window": 3}], "around": 250}
+    filters = {"of": "age", "apply": [{"exponential": 0.7}, {"window": 3}], "ends": "cut", "around": 250}
     changes = {"domain": {"age": {"from": 0, "to": 11}}, "mechanism": mechanism}
     path = small.write(home.parent / "data", workload=[{"filters": filters}], **changes)
     done = run(path, home)

@@ -43,7 +43,7 @@ def release(folder: Path, **changes: Any) -> Path:
     table = pa.table({"t": state.integers(0, STEPS, 40_000)})
     content = {
         "domain": {"t": {"from": 0, "to": STEPS - 1}},
-        "workload": [{"filters": {"of": "t", "apply": [{"running_sum": True}, {"window": 24}]}}],
+        "workload": [{"filters": {"of": "t", "apply": [{"running_sum": True}, {"window": 24}], "ends": "cut"}}],
         "budget": {"epsilon": 1.0, "delta": 1e-6},
         "ledger": {"dataset": "long", "cap": {"epsilon": 3.0, "delta": 1e-5}},
         **changes,
@@ -114,7 +114,7 @@ def test_a_release_of_several_series(home: Path) -> None:
         home.parent / "data",
         table=table,
         domain={"t": {"from": 0, "to": STEPS - 1}, "sex": {"categories": ["f", "m"]}},
-        workload=[{"filters": {"of": "t", "by": ["sex"], "apply": [{"window": 200}]}}],
+        workload=[{"filters": {"of": "t", "by": ["sex"], "apply": [{"window": 200}], "ends": "cut"}}],
         budget={"rho": 0.1},
         ledger={"dataset": "several", "cap": {"rho": 0.1}},
     )

@@ -71,6 +71,10 @@ class QueryKind(SpecKind):
         adds = self.adds_only(blocks)
         return [adds and set(of) == {PRESENT} for _ in blocks for of in statistic.sums]
 
+    def answered(self, domain: Domain, folder: Path) -> list[range | None] | None:
+        """Of each block of a series the steps that are answered, None for all; None where it is no series."""
+        return None
+
     def adds_only(self, blocks: Sequence[Block]) -> bool:
         """Whether no query takes records away from others."""
         return True

@@ -9,11 +9,13 @@ from typing import ClassVar
 from pydantic import Field
 
 from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
 from dpdist.operators.base import Entries
 from dpdist.spec.queries.base import OverOrder, for_each
 from dpdist.spec.queries.series import FiltersSpec
 from dpdist.spec.queries.statistics import StatisticKind
 from dpdist.workloads import Workload, filtered
+from dpdist.workloads.filters import whole_steps
 
 
 class FiltersQuery(OverOrder):
@@ -31,9 +33,24 @@ class FiltersQuery(OverOrder):
         self.check(domain)
         steps = domain.attribute(asked.of).values
         made = [each.kind.made(steps, folder, domain.sizes) for each in asked.apply]
+        for each, within in zip(made, self.answered(domain, folder), strict=True):
+            if within is not None and not within:
+                raise InvalidInput(
+                    f"{asked.of!r} has {steps:,} steps, on none of which the filter {each.name!r} lies as a whole: take a shorter one, or "
+                    "set 'ends: cut'"
+                )
         if asked.around is not None:
             made = [replace(each, name=f"{each.name}, of |count - {asked.around}|") for each in made]
         return filtered(domain, asked.of, made, asked.by, circular=asked.circular)
+
+    def answered(self, domain: Domain, folder: Path) -> list[range | None]:
+        if self.filters.circular or self.filters.ends == "cut":
+            return [None for _ in self.filters.apply]
+        steps = domain.attribute(self.filters.of).values
+        return [
+            whole_steps(each.kind.made(steps, folder, domain.sizes), steps) if each.kind.whole else None
+            for each in self.filters.apply
+        ]
 
     def question(self) -> str:
         return f"the series of counts {self._filtered()}"

@@ -29,6 +29,8 @@ class FilterKind(SpecKind):
 
     reads_file: ClassVar[bool] = False
     """Whether its coefficients are in a file."""
+    whole: ClassVar[bool] = False
+    """Whether it means something only where all of its steps lie within the series."""
 
     @abstractmethod
     def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
@@ -54,6 +56,8 @@ class RunningSum(FilterKind):
 class Window(FilterKind):
     """The sum of the last steps."""
 
+    whole: ClassVar[bool] = True
+
     window: int = Field(ge=1, description="the sum of the last so many steps", examples=[7])
 
     def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
@@ -62,6 +66,8 @@ class Window(FilterKind):
 
 class MovingMean(FilterKind):
     """The mean of the last steps."""
+
+    whole: ClassVar[bool] = True
 
     mean: int = Field(ge=1, description="the mean of the last so many steps", examples=[7])
 
@@ -125,6 +131,8 @@ class Cycle(FilterKind):
 class Band(FilterKind):
     """What lies between two periods."""
 
+    whole: ClassVar[bool] = True
+
     band: tuple[float, float] = Field(
         description="a Baxter-King band-pass filter: the shortest and the longest period that pass, in steps",
         examples=[[12, 36]],
@@ -178,6 +186,13 @@ class FiltersSpec(SpecPart):
     apply: tuple[FilterSpec, ...] = Field(min_length=1, description="the filters. Each is asked at every step")
     circular: bool = Field(
         False, description="treats the first step as the one after the last, as in hours of a day", examples=[True]
+    )
+    ends: Literal["full", "cut"] = Field(
+        "full",
+        description="what windows, means and bands answer at steps where they reach beyond the series. 'full': nothing, so that the first "
+        "full window is the first answer. 'cut': what the steps within the series add, as if there had been nothing before them. Running "
+        "sums and decays are of all steps so far, from the first one on",
+        examples=["cut"],
     )
     around: int | None = Field(
         None,

@@ -1,0 +1,60 @@
+"""Persons by their number of records: private, in this process's memory alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.process.limits import left_bytes
+from dpdist.records.persons import PersonKey, person_hashes
+from dpdist.records.rows import cells_of, tables_of
+from dpdist.records.sources import Source, check_columns, partitions_of
+
+SORTED_COPIES = 4
+"""Of the persons of all records while they are sorted."""
+
+
+@dataclass(frozen=True)
+class RecordsOfPersons:
+    """How many persons have so many records, from none to the most that are told apart, and how many records were read."""
+
+    persons: NDArray[np.int64] = field(repr=False)
+    read: int = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the numbers: only a commitment of it may be written down."""
+        return hashlib.sha256(self.persons.astype("<i8").tobytes()).hexdigest()
+
+
+def records_of_persons(source: Source, domain: Domain, most: int) -> RecordsOfPersons:
+    """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
+
+    The records are read as counting will read them: what that refuses is refused here, before anything is charged.
+
+    Raises: InvalidSpec, UnknownValue, InvalidInput. No message tells a number that depends on the records.
+    """
+    check_columns(source, domain)
+    key, held, read = PersonKey(os.urandom(32)), [np.zeros(0, dtype=_HASH)], 0
+    for partition in partitions_of(source):
+        for place, table in enumerate(tables_of(source, domain, partition)):
+            cells, tally = cells_of(table, source, domain, partition.called)
+            hashes, absent = person_hashes(table, source, partition, place, key)
+            kept = (cells >= 0) & ~(absent & (source.person_missing == "drop"))
+            held.append(np.ascontiguousarray(hashes[kept]).view(_HASH).ravel())
+            read += tally.read
+            if SORTED_COPIES * sum(each.nbytes for each in held) > left_bytes():
+                raise InvalidInput(
+                    "telling persons apart to choose 'most_records' needs more memory than this process has: give it more, or a number"
+                )
+    _, counts = np.unique(np.concatenate(held), return_counts=True)
+    return RecordsOfPersons(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
+
+
+_HASH = np.dtype([("high", "<u8"), ("low", "<u8")])

@@ -1,0 +1,93 @@
+"""What a part of a release's budget finds before its plan: names, or a bound. Each is a charge of its own, with a key of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.machine.store import Store, StoredArray
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.noise import Noise
+from dpdist.records.sources import Source
+from dpdist.spec.job import Job
+
+Draw = Callable[[int], NDArray[np.int64]]
+"""Gives so many samples of the noise."""
+
+
+class Counted(Protocol):
+    """What was counted of the records, in the memory of this process alone."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of it: only a commitment of it may be written down."""
+
+    @property
+    def read(self) -> int:
+        """How many records were read."""
+
+
+@dataclass(frozen=True)
+class PredictedErrors:
+    """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyPersons.chosen``."""
+
+    variance: float
+    spread: float
+
+
+class Preliminary(ABC):
+    """What is found before the plan.
+
+    Attributes:
+        job: the release as it was written.
+        suffix: ends the id of its charge: no release's id can hold it.
+        asks_errors: whether what is kept depends on the predicted errors of the release.
+    """
+
+    job: Job
+    suffix: ClassVar[str]
+    asks_errors: ClassVar[bool] = False
+
+    @property
+    def release(self) -> str:
+        """The id that the ledger charges."""
+        return f"{self.job.release}{self.suffix}"
+
+    @property
+    @abstractmethod
+    def loss(self) -> Loss:
+        """What it reveals of one change."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Noise:
+        """What is drawn."""
+
+    @property
+    @abstractmethod
+    def binding(self) -> str:
+        """What the charge and the key are bound to. The workload is not part of it: where that is corrected, what was paid for stays."""
+
+    @abstractmethod
+    def counted(self, source: Source) -> Any:
+        """What is counted of the records (``Counted``). Raises: DpdistError; whatever counting would refuse is refused here."""
+
+    @abstractmethod
+    def kept(self, counted: Any, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+        """What the store keeps: bytes of JSON, made of noisy numbers alone."""
+
+    @abstractmethod
+    def with_kept(self, store: Store, stored: StoredArray) -> Job:
+        """The release with what was found. Raises: InvalidInput when that is nothing: what was spent to learn it stays spent."""
+
+    @property
+    def total_delta(self) -> Fraction:
+        """The delta of the budget as it was written; of a budget in rho that of a failure, and 1e-9."""
+        budget = self.job.guarantee.budget
+        return budget.delta if budget.delta is not None else self.loss.failure + Fraction(1, 10**9)

@@ -1,0 +1,72 @@
+"""What a bound leaves out: intervals on simulated noise, and the choice of the bound beside the best one that anybody could make."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.bounds import UNIT_BITS, PersonsByRecords, persons_by_records
+from dpdist.quantities.left_out import NoisyPersons
+
+MOST = 200
+
+
+def persons(name: str, seed: int = 1, many: int = 30_000) -> np.ndarray:
+    """Persons by their number of records."""
+    state = np.random.default_rng(seed)
+    drawn = {
+        "lognormal": lambda: np.maximum(1, np.exp(state.normal(1.5, 1, many)).round()),
+        "pareto": lambda: state.pareto(1.8, many) * 3 + 1,
+        "poisson": lambda: state.poisson(7, many) + 1,
+    }[name]()
+    return np.bincount(np.minimum(drawn.astype(np.int64), MOST), minlength=MOST + 1)
+
+
+def simulated(rule: PersonsByRecords, counts: np.ndarray, state: np.random.Generator) -> NoisyPersons:
+    deviation = rule.noise.deviation / 2.0**UNIT_BITS
+    noise = state.normal(0, deviation, rule.firsts.size)
+    if rule.loss.pure:
+        noise = state.laplace(0, deviation / 2**0.5, rule.firsts.size)
+    width = float(rule.noise.half_width_95(1.0))
+    return NoisyPersons(rule.firsts, rule.lasts, rule.binned(counts) + noise, deviation, width)
+
+
+@pytest.mark.parametrize("budget", [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))])
+@pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
+def test_intervals_hold_the_true_shares(name: str, budget: Loss) -> None:
+    counts, rule = persons(name), persons_by_records(MOST, budget, "add-remove")
+    numbers, state = np.arange(MOST + 1), np.random.default_rng(5)
+    true = counts[11:].sum() / counts.sum(), (np.maximum(numbers - 10, 0) * counts).sum() / (numbers * counts).sum()
+    held = np.zeros(2)
+    runs = 1000
+    for _ in range(runs):
+        found = simulated(rule, counts, state)
+        shares = found.persons_beyond(10), found.records_beyond(10)
+        held += [each.low <= truth <= each.high for each, truth in zip(shares, true, strict=True)]
+    assert 0.935 * runs <= held[0] <= 0.985 * runs  # shares near 0 end there
+    assert held[1] >= 0.94 * runs  # the bins' widths only widen it
+
+
+@pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
+def test_the_choice_is_near_the_best_bound(name: str) -> None:
+    """The mean regret over simulated choices, for errors that make bounds from 3 to 40 the best ones."""
+    counts, rule = persons(name), persons_by_records(MOST, Loss.gaussian(Fraction(1, 200)), "add-remove")
+    numbers, state = np.arange(MOST + 1), np.random.default_rng(6)
+    for variance in (1e4, 1e6, 1e8):  # the best bounds are 15 to 57, 12 to 24, and below 10
+        errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
+        chosen = [errors[simulated(rule, counts, state).chosen(variance, 1.0)] for _ in range(50)]
+        assert np.mean(chosen) <= 1.5 * min(errors.values())
+
+
+@pytest.mark.parametrize("most", [2, 8, 9, 10, 37, 200, 10_000])
+def test_every_number_of_records_is_in_one_bin(most: int) -> None:
+    rule = persons_by_records(most, Loss.gaussian(Fraction(1)), "add-remove")
+    assert rule.firsts[0] == 1
+    assert rule.lasts[-1] == most
+    assert (rule.lasts >= rule.firsts).all()
+    assert (rule.lasts[:-1] + 1 == rule.firsts[1:]).all()
+    counts = np.arange(most + 1)
+    assert rule.binned(counts).sum() == counts.sum()

@@ -1,0 +1,131 @@
+"""Releases whose bound on the records of a person is chosen by a part of the budget: charged, drawn once, said."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import selecting
+from dpdist.spec import load
+from tests import small
+
+MOST = 40
+BUDGETS: dict[str, dict[str, Any]] = {
+    "rho": {"budget": {"rho": 0.1}},
+    "delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-6}}},
+    "pure": {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 2}}},
+}
+
+
+def purchases(persons: int = 800, seed: int = 4) -> pa.Table:
+    """Persons with lognormal numbers of records."""
+    state = np.random.default_rng(seed)
+    number = np.maximum(1, np.exp(state.normal(1, 0.8, persons)).round().astype(int))
+    person = np.repeat(np.arange(persons), number)
+    table = {"age": state.integers(0, 12, person.size), "sex": state.choice(["f", "m"], person.size), "person": person}
+    return pa.table({**table, "work": state.choice(["a", "b", "c"], person.size)})
+
+
+def asked(share: float = 0.1, **changes: Any) -> dict[str, Any]:
+    person = {"column": "person", "most_records": "private", "selection": {"share": share, "most": MOST}}
+    return {"records": {"path": "records.parquet", "called": "purchases", "person": person}, **changes}
+
+
+def once() -> dict[str, Any]:
+    return {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}
+
+
+def written(home: Path, **changes: Any) -> Path:
+    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
+    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    bound, said = facts["privacy"]["most_records_of_one_person"], facts["chosen_bound"]
+    assert 1 < bound < MOST
+    assert bound == said["most_records"] == done.job.guarantee.person.most_records
+    numbers = np.bincount(purchases()["person"].to_numpy())
+    true = (numbers > bound).mean(), np.maximum(numbers - bound, 0).sum() / numbers.sum()
+    for truth, name in zip(true, ("persons_beyond", "records_left_out"), strict=True):
+        off = (
+            3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
+        )  # one draw: its 95 % are simulated in tests/quantities
+        assert abs(truth - said[name]["share"]) <= off
+    assert done.tally.beyond_bound == np.maximum(numbers - bound, 0).sum()
+    page = (Path(done.folder) / "index.html").read_text()
+    assert f"Counts the first {bound} records of each person" in page
+    assert "Intervals of answers are of the records that count" in page
+    with opened(home) as ledger:
+        own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
+        assert own is not None
+        assert choice is not None
+        together = own.own + choice.own
+        assert (own.state, choice.state) == ("committed", "committed")
+    written_budget = done.job.declared.guarantee.budget.loss
+    assert (together.rho, together.pure) == (written_budget.rho, written_budget.pure)
+    assert choice.own.rho == written_budget.rho / 10
+    assert choice.own.pure == written_budget.pure / 10
+    assert Fraction(facts["privacy"]["rho"]) == together.zcdp
+    assert all("WRONG" not in each.upper() for each in small.verified(home, "small-1"))
+
+
+def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
+    """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
+    path = written(home)
+    with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    with opened(home) as ledger:
+        receipt = ledger.receipt("small-1~bound")
+        assert receipt is not None
+        assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)  # the charge is there before the draw
+    with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    kept = {name: content for name, content in small.tree(home / "store").items() if "bound" in name}
+    draws = mock.Mock(side_effect=AssertionError("drawn twice"))
+    with mock.patch.object(selecting, "_write", draws):
+        done = small.run(path, home)
+    assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
+    assert done.charged
+    with opened(home) as ledger:
+        spent = [row["facts"]["loss"] for row in ledger.entries("small-1~bound") if row["event"] == "reserved"]
+    assert len(spent) == 1
+    again = small.run(path, home)
+    assert not again.charged
+    assert again.job.guarantee.person.most_records == done.job.guarantee.person.most_records
+
+
+def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
+    small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), records=once()), home)
+    with pytest.raises(BudgetExceeded):
+        small.run(written(home, budget={"rho": 0.2}), home)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1~bound") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"selection": None}, "add 'selection"),
+        ({"most_records": 5}, "'selection' chooses a bound"),
+        ({"column": None}, "name the 'column'"),
+        ({"most_groups": 3}, "goes without 'most_groups'"),
+        ({"selection": {"share": 1.5, "most": 9}}, "'share' lies between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    content = asked()
+    content["records"]["person"] = {k: v for k, v in {**content["records"]["person"], **change}.items() if v is not None}
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, table=purchases(), **content))

@@ -1,0 +1,60 @@
+"""Windows, means and bands are answered where they lie within the series, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from dpdist import verify
+from dpdist.errors import InvalidSpec
+from tests import small
+
+APPLY: list[dict[str, Any]] = [{"running_sum": True}, {"mean": 4}, {"band": [2, 4], "width": 3}]
+
+
+def asked(ends: str | None = None, apply: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    filters = {"of": "age", "by": ["sex"], "apply": APPLY if apply is None else apply, **({"ends": ends} if ends else {})}
+    return {"workload": [{"filters": filters}, {"marginals": {"ways": [1]}}]}
+
+
+@pytest.mark.parametrize(("ends", "first", "last"), [(None, [0, 3, 3], [11, 11, 8]), ("cut", [0, 0, 0], [11, 11, 11])])
+def test_the_first_full_window_is_the_first_answer(home: Path, ends: str | None, first: list[int], last: list[int]) -> None:
+    done = small.run(small.write(home.parent / "data", **asked(ends)), home)
+    rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
+    groups = [block.name for block in done.plan.workload.blocks]
+    assert sum(row["group"] in groups[3:] for row in rows) == 12 + 2 + 3
+    for name, begin, end in zip(groups, first, last, strict=False):
+        steps = [int(row["age"].removeprefix("at ").split()[0]) for row in rows if row["group"] == name]
+        assert (len(steps), min(steps), max(steps)) == (2 * (end - begin + 1), begin, end)
+    said = [text for text in done.certificate["post_processing"] if "first full window" in text]
+    assert bool(said) == (ends is None)
+    page = (Path(done.folder) / "index.html").read_text()
+    assert ("where the filter reaches beyond it" in page) == (ends is None)
+
+
+def test_a_mean_of_steps_is_near_the_truth_from_its_first_answer_on(home: Path) -> None:
+    """A series on one level: the mean of the first steps fell to a quarter of it."""
+    done = small.run(small.write(home.parent / "data", **asked(apply=[{"mean": 4}])), home)
+    rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
+    values = np.array([row["answer"] for row in rows if row["group"].startswith("mean of 4")])
+    errors = np.array([row["standard_error"] for row in rows if row["group"].startswith("mean of 4")])
+    assert (np.abs(values - 125) < 25 + 5 * errors).all()
+
+
+def test_a_window_without_room_is_refused(home: Path) -> None:
+    with pytest.raises(InvalidSpec, match="has 12 steps, on none of which the filter 'mean of 13 steps' lies as a whole"):
+        small.run(small.write(home.parent / "data", **asked(apply=[{"mean": 13}])), home)
+
+
+def test_a_reader_verifies_the_rows_that_are_left_out(home: Path) -> None:
+    done = small.run(small.write(home.parent / "data", **asked(apply=[{"window": 4}])), home)
+    release = verify.Claimed(Path(done.folder))
+    assert release.check_column("answer") == f"{2 * 9 + 17} rows"
+    release = verify.Claimed(Path(done.folder))
+    release.certificate["whole_windows"][0]["first"] = 2
+    with pytest.raises(verify.WrongClaim):
+        release.check_column("answer")
