@@ -1,4 +1,4 @@
-"""The verifier finds every kind of release right, and each of forty lies wrong, by the line of the claim that was falsified."""
+"""The verifier finds every kind of release right, and each of many lies wrong, by the line of the claim that was falsified."""
 
 from __future__ import annotations
 
