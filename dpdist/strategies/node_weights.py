@@ -152,7 +152,7 @@ class _Search:
                 scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=tell, options=options
             )
             start = found.x
-        return start, taken, "iteration limit" if taken >= MOST_STEPS else "converged"
+        return start, taken, "iteration limit" if found.nit >= MOST_STEPS else "converged"
 
 
 def best_bound(passes: Passes, dual: Matrix) -> tuple[float, Matrix]:
