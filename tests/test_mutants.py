@@ -118,7 +118,7 @@ def test_the_nearest_tests_come_first() -> None:
     assert command.nearest("flows/service.py")[0] == "tests/test_service.py"
     found = command.nearest("dpdist/grids/norms.py")
     assert found[0] == "tests/grids/test_proofs.py"
-    assert len(found) == command.FILES
+    assert 1 < len(found) <= command.LOOKED_AT
 
 
 def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,6 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     first, second = islice(faults.drawn(["dpdist/privacy/meaning.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_meaning.py::test_a"), second: ("survived", None)}
     monkeypatch.setattr(runs, "measured", lambda file: [Measured(f"{file}::test_a", 0.1, frozenset())])
-    monkeypatch.setattr(command, "chosen", lambda mutant, tests, cpu: {tests[0].test: 0.1})
     for fault, (end, by) in ends.items():
         assert runs.known(fault) is None
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
@@ -137,6 +136,29 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
         assert runs.known(fault) is not None
     near.append("tests/privacy/test_noise.py")
     assert (runs.known(first) is None, runs.known(second) is None) == (False, True)
+
+
+def test_a_fault_is_given_to_the_tests_that_call_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheapest first, as their CPU time allows; where no test calls it, to those of the nearest file."""
+    fault = next(
+        each for each in faults.drawn(["dpdist/privacy/meaning.py"], 1) if faults.functions_at(each.module, each.line)
+    )
+    (line,) = faults.functions_at(fault.module, fault.line)
+    here = frozenset({(fault.module, line)})
+    rows = {
+        "a": [Measured("a::other", 0.1, frozenset())],
+        "b": [Measured("b::calls", 0.2, here), Measured("b::other", 0.3, frozenset()), Measured("b::slow", 50.0, here)],
+    }
+    runs, given = command.Runs(tmp_path, 40.0), list[list[str]]()
+    monkeypatch.setattr(command, "KEPT", tmp_path)
+    monkeypatch.setattr(command, "content", lambda *names: "")
+    monkeypatch.setattr(command, "nearest", lambda module: list(rows))
+    monkeypatch.setattr(runs, "measured", rows.__getitem__)
+    monkeypatch.setattr(runs, "_planted", lambda mutant, tests: (given.append(list(tests)), ("survived", None))[1])
+    assert runs.end(fault)["end"] == "survived"
+    rows["b"] = [Measured("b::other", 0.3, frozenset())]
+    runs.end(fault)
+    assert given == [["b::calls"], ["a::other"]]
 
 
 def test_the_share_has_an_interval() -> None:

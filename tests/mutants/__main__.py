@@ -30,8 +30,8 @@ EQUIVALENT = ROOT / "docs" / "mutants.md"
 KEPT = ROOT / "build" / "mutants"
 WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-FILES = 6
-"""Files of tests that a fault is given to, at most."""
+FILES, LOOKED_AT = 6, 18
+"""Files of tests that a fault is given to, at most, and among which they are looked for."""
 
 
 def digest(*parts: object) -> str:
@@ -76,7 +76,7 @@ def nearest(module: str) -> list[str]:
         return name not in users, not set(Path(name).parts[1:-1]) & set(parts)
 
     others = sorted((name for name in tests if name in users | beyond), key=away)
-    return list(dict.fromkeys([*sorted(named, key=lambda name: name not in users | beyond), *others]))[:FILES]
+    return list(dict.fromkeys([*sorted(named, key=lambda name: name not in users | beyond), *others]))[:LOOKED_AT]
 
 
 class Runs:
@@ -99,20 +99,32 @@ class Runs:
 
     def end(self, mutant: Mutant) -> dict[str, Any]:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
-        began, left, given = spent(), self.cpu_seconds, 0
+        began, left, given, asked = spent(), self.cpu_seconds, 0, 0
         end, by = "survived", None
-        for file in nearest(mutant.module):
-            tests = chosen(mutant, self.measured(file), left)
-            if not tests:
-                continue
-            given, left = given + len(tests), left - sum(tests.values())
-            end, by = self._planted(mutant, tests)
-            if end != "survived" or left <= 0:
+        for tests in self._given_to(mutant):
+            some = cheapest(tests, left)
+            given, left, asked = given + len(some), left - sum(some.values()), asked + 1
+            end, by = self._planted(mutant, some)
+            if end != "survived" or left <= 0 or asked == FILES:
                 break
         decided = content(*([by.partition("::")[0]] if by else nearest(mutant.module)))
         row = {"end": end, "by": by, "decided": decided, "tests": given, "cpu": round(spent() - began, 1)}
         self._kept(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
         return row
+
+    def _given_to(self, mutant: Mutant) -> Iterator[list[Measured]]:
+        """The tests of one file after the other that call what has the fault; where none does, all of the nearest file.
+
+        What runs in other processes is called by no test.
+        """
+        files, found = nearest(mutant.module), False
+        for file in files:
+            tests = calling(mutant, self.measured(file))
+            if tests:
+                found = True
+                yield tests
+        if files and not found and self.measured(files[0]):
+            yield self.measured(files[0])
 
     def measured(self, file: str) -> list[Measured]:
         """The tests of a file that pass without a fault, the cheapest first."""
@@ -159,17 +171,18 @@ class Runs:
         os.utime(path, (self.written, self.written))
 
 
-def chosen(mutant: Mutant, tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
-    """The tests that call the function with the fault, the cheapest first, with the CPU seconds of each.
-
-    What stands outside of functions runs at the import, and shows wherever the module is used.
-    """
+def calling(mutant: Mutant, tests: list[Measured]) -> list[Measured]:
+    """The tests that call the function with the fault. What stands outside of functions shows wherever the module is used."""
     functions = functions_at(mutant.module, mutant.line)
-    found = [row for row in tests if functions and any((mutant.module, line) in row.calls for line in functions)]
     if not functions:
-        found = [row for row in tests if any(file == mutant.module for file, _ in row.calls)] or tests
+        return [row for row in tests if any(file == mutant.module for file, _ in row.calls)]
+    return [row for row in tests if any((mutant.module, line) in row.calls for line in functions)]
+
+
+def cheapest(tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
+    """As many tests as their CPU time allows, one at least, with the CPU seconds of each."""
     result, total = dict[str, float](), 0.0
-    for row in found:
+    for row in tests:
         total += row.cpu
         if result and total > cpu_seconds:
             break
