@@ -78,7 +78,8 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert choice.own.rho == written_budget.rho / 10
     assert choice.own.pure == written_budget.pure / 10
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
-    assert all("WRONG" not in each.upper() for each in small.verified(home, "small-1"))
+    said_of_it = small.verified(home, "small-1")
+    assert not [each for each in said_of_it if "the ledger says" in each]
 
 
 def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
 def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), records=once()), home)
     with pytest.raises(BudgetExceeded):
-        small.run(written(home, budget={"rho": 0.2}), home)
+        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for the rest of the budget alone
     with opened(home) as ledger:
         assert ledger.receipt("small-1~bound") is None
 
