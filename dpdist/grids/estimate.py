@@ -13,7 +13,7 @@ from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.non_negative import Effect, covering, effect_of, fitted
-from dpdist.operators import Matrix
+from dpdist.operators import Matrix, Operator
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Basis, Block, Workload
@@ -221,6 +221,15 @@ def _answers_of(
     if biased:
         half = np.full_like(half, np.nan)  # the error bars know the noise only
     return [answers, errors, half]
+
+
+def inverse_of_statistics(rows: Matrix, basis: Operator) -> Matrix:
+    """B A^+ of rows A, which need not determine every cell. Raises: InvalidInput when they do not determine B x."""
+    inverse = np.linalg.pinv(rows, rcond=1e-12)
+    found, asked = basis.matvec(inverse), basis.dense()
+    if np.abs(found @ rows - asked).max() > 1e-6 * np.abs(asked).max():
+        raise InvalidInput("the strategy does not determine every answer; choose another mechanism for this workload")
+    return np.asarray(found)
 
 
 def left_inverse(rows: Matrix) -> Matrix:
