@@ -33,7 +33,7 @@ from dpdist.grids.base import (
     shard_bytes,
     small_enough,
 )
-from dpdist.grids.estimate import Estimate, LeastSquares, inverse_of_statistics, left_inverse
+from dpdist.grids.estimate import Estimate, LeastSquares, inverse_for, inverse_of_statistics, left_inverse
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.grids.joint import JOINT_CELLS, joint_estimate
 from dpdist.grids.norms import exact_norms
@@ -172,7 +172,9 @@ class DenseGrid(Grid):
             return LeastSquares(workload, self.spacing)
         basis = integer_basis(workload)
         if self._mixes(basis):
-            return LeastSquares(workload, self.spacing, basis=basis, inverse=left_inverse(self.mixing.astype(np.float64)))
+            return LeastSquares(
+                workload, self.spacing, basis=basis, inverse=inverse_for(self.mixing.astype(np.float64), basis)
+            )
         # rows over the cells: x is determined, its statistics B x are read from it
         rows = np.concatenate([block.astype(np.float64) for block in self.row_blocks()])
         inverse = left_inverse(rows) if basis.operator is None else inverse_of_statistics(rows, basis.operator)

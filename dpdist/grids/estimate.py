@@ -232,6 +232,23 @@ def inverse_of_statistics(rows: Matrix, basis: Operator) -> Matrix:
     return np.asarray(found)
 
 
+def inverse_for(mixing: Matrix, basis: Basis) -> Matrix:
+    """The pseudo-inverse of what mixes statistics, of which some may be neither asked for nor measured.
+
+    Raises: InvalidInput when it does not determine what is asked for.
+    """
+    try:
+        return left_inverse(mixing)
+    except np.linalg.LinAlgError:
+        inverse, gram = np.linalg.pinv(mixing, rcond=1e-12), basis.gram()
+        left = np.eye(mixing.shape[1]) - inverse @ mixing
+        if float(np.einsum("ij,ik,kj->", left, gram, left)) > 1e-12 * float(np.trace(gram)):
+            raise InvalidInput(
+                "the strategy does not determine every answer; choose another mechanism for this workload"
+            ) from None
+        return np.asarray(inverse)
+
+
 def left_inverse(rows: Matrix) -> Matrix:
     """The pseudo-inverse of a matrix of full column rank. Raises: InvalidInput when it has not."""
     if rows.shape[0] == rows.shape[1]:

@@ -131,7 +131,7 @@ def test_no_script_but_the_page_s_own_runs(browser: Any, tmp_path: Path) -> None
 
 def test_a_page_of_two_thousand_answers_is_below_a_megabyte(tmp_path: Path) -> None:
     path = gallery.write(tmp_path, "towns")
-    found = int(path.read_text(encoding="utf-8").count('"half":'))
+    found = int(path.read_text(encoding="utf-8").count('"low":'))
     assert found == 1
     assert gallery.towns().workload.shape[0] > 1500
     assert path.stat().st_size < 1_000_000 * gallery.towns().workload.shape[0] / 2000
