@@ -311,7 +311,7 @@ def _names(job: Job, norm: Norm) -> tuple[str, ...]:
     """
     asked, setting = job.workload, setting_of(job)
     names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
-    if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1:
+    if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1 or setting.stream:
         return names
     more = [each for each in map(mechanism_of, BY_PERSONS) if each.name not in names and norm in each.noises]
     if not COA.knows_persons(asked.queries, setting):
