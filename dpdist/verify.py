@@ -695,13 +695,18 @@ class Claimed:
         return gram
 
     def mean_square(self, given: Facts) -> Array:
-        """M = sum of weight u u' of what persons may add to the cells: no strategy costs less for them than (tr (M^1/2 V M^1/2)^1/2)^2."""
-        cells, spread, sizes = (
-            math.prod(self.shape),
-            int(given["spread"]),
-            {int(s): float(w) for s, w in given["sizes"].items()},
-        )
-        few(cells, MOST_CELLS, "the domain")
+        """M = sum of weight u u' of what persons may add to the cells: no strategy costs less for them than (tr (M^1/2 V M^1/2)^1/2)^2.
+
+        Contributions among the values of one attribute are given once, and made for all values of the others alike."""
+        few(math.prod(self.shape), MOST_CELLS, "the domain")
+        if (axis := given["axis"]) is None:
+            return self.mean_square_of(given, math.prod(self.shape))
+        before, after = math.prod(self.shape[:axis]), math.prod(self.shape[axis + 1 :])
+        own = self.mean_square_of(given, self.shape[axis])
+        return reduce(np.kron, (np.eye(before) / before, own, np.eye(after) / after))
+
+    def mean_square_of(self, given: Facts, cells: int) -> Array:
+        spread, sizes = int(given["spread"]), {int(s): float(w) for s, w in given["sizes"].items()}
         most = int(self.privacy.get("participations_of_one_person") or self.privacy["most_groups_of_one_person"])
         apart = int(self.privacy.get("separation", 1))
         if sizes:  # of one number of cells all sets alike

@@ -57,6 +57,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "Parquet only": {"output": {"formats": ["parquet"]}},
     "no measurement": {"output": {"measurement": False}},
     "steps of a person": {**SERIES, "workload": RUNNING, "records": STEPS},
+    "steps of a person in several series": {
+        "release": "s-3", "stream": {"name": "s", "through": 3}, "records": STEPS,
+        "domain": {"age": {"from": 0, "to": 5, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
+        "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}],
+    },
     "steps of a person in a whole series": {"domain": SERIES["domain"], "workload": RUNNING, "records": STEPS},
     "steps of a person, triangular": {**SERIES, "workload": RUNNING, "records": STEPS, "mechanism": "triangular"},
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
@@ -70,6 +75,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
+    "steps of a person in several series",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}

@@ -107,7 +107,13 @@ def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, M
             row[: len(cells)] = cells
         listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
         sizes = {str(size): weight for size, weight in weights.sizes.items()}
-        return {"weights": "persons", "attributes": [], "sizes": sizes, "spread": weights.spread}, listed
+        return {
+            "weights": "persons",
+            "attributes": [],
+            "sizes": sizes,
+            "spread": weights.spread,
+            "axis": weights.axis,
+        }, listed
     named = {f"bound_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
     return {"weights": weights.kind, "attributes": sorted(weights.arrays) if weights.kind == "products" else []}, named
 

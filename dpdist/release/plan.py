@@ -356,8 +356,6 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [each.persons for each in compared if each.persons is not None]
     queries, moved = job.workload.queries, job.moved
-    if job.guarantee.course.grows and moved.groups > 1:
-        return None  # no bound of both steps and groups is known that published weights prove
     if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
         work = Planning(context)
         name = name_for(queries, "persons", moved, "bounds")

@@ -147,6 +147,7 @@ def over_series(workload: Workload, found: DenseStrategy, first_steps: int | Non
     operator = parts[0] if len(parts) == 1 else Kronecker(parts)
     cost = None if found.workload_cost is None else series * found.workload_cost
     lower = None if found.lower_bound is None else series * found.lower_bound
-    proof = None if found.persons is None else replace(found.persons, lower_bound=series * found.persons.lower_bound)
+    own = found.persons
+    proof = None if own is None else replace(own, lower_bound=series * own.lower_bound, axis=axis)
     given: dict[str, Any] = {"factor": line.array, "first_steps": first_steps, "persons": proof}
     return TriangularStrategy("triangular", operator, cost, lower, found.solve, **given)

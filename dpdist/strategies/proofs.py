@@ -26,6 +26,7 @@ class PersonsBound:
         sizes: instead, the weight of every number of cells, spread evenly over all sets of that number: where all cells are alike.
         spread: every column stands for so many, each with the same weight: one that holds i, j, ... for those that hold spread i + o,
             spread j + o, ... for o = 0, 1, ..., as far as there are cells.
+        axis: the attribute among whose values columns are, the same for all values of the others; None: columns are among all cells.
         how: how they were found, in words.
     """
 
@@ -35,9 +36,10 @@ class PersonsBound:
     weights: tuple[float, ...] = field(default=(), repr=False)
     sizes: Mapping[int, float] = field(default_factory=dict, repr=False)
     spread: int = 1
+    axis: int | None = None
 
     def mean_square(self, cells: int) -> Matrix:
-        """M, (cells, cells)."""
+        """M over all cells, or the values of ``axis``, (cells, cells)."""
         if self.sizes:
             alone, pair = entries_of_sizes(self.sizes, cells)
             return np.full((cells, cells), pair) + (alone - pair) * np.eye(cells)
@@ -53,13 +55,15 @@ class PersonsBound:
             "weights": list(self.weights),
             "sizes": {str(size): weight for size, weight in self.sizes.items()},
             "spread": self.spread,
+            "axis": self.axis,
         }
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PersonsBound:
         """From what was kept."""
         columns, sizes = tuple(tuple(each) for each in facts["columns"]), {int(s): w for s, w in facts["sizes"].items()}
-        return cls(facts["lower_bound"], facts["how"], columns, tuple(facts["weights"]), sizes, facts["spread"])
+        weights = tuple(facts["weights"])
+        return cls(facts["lower_bound"], facts["how"], columns, weights, sizes, facts["spread"], facts["axis"])
 
 
 def entries_of_sizes(sizes: Mapping[int, float], cells: int) -> tuple[float, float]:

@@ -96,12 +96,12 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     steps, series = line.shape[1], workload.shape[1] // line.shape[1]
     spread = -(-steps // COARSE_STEPS) if steps > DENSE_STEPS else 1
     fewer = -(-steps // spread)
-    (each,) = line_of(line)[2]
+    axis, (each,) = line_of(workload)[0], line_of(line)[2]
     shorter = line if spread == 1 else filtered(fewer, "x0", [_every(each, spread, fewer)])
     apart = replace(moved, separation=-(-moved.separation // spread))
     found = _solved(shorter.gram(), apart, BOUND_GAP, COARSE_ROUNDS).bound
     how = found.how if spread == 1 else f"{found.how} over {fewer} steps, and spread over {steps}: a bound below the optimum"
-    proof = replace(found, how=how, spread=spread)
+    proof = replace(found, how=how, spread=spread, axis=axis)
     return replace(proof, lower_bound=series * persons_bound(line.gram(), proof.mean_square(steps)))
 
 
