@@ -33,7 +33,7 @@ from dpdist.grids.base import (
     shard_bytes,
     small_enough,
 )
-from dpdist.grids.estimate import Estimate, LeastSquares, inverse_for, inverse_of_statistics, left_inverse
+from dpdist.grids.estimate import Estimate, LeastSquares, inverse_where_asked
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.grids.joint import JOINT_CELLS, joint_estimate
 from dpdist.grids.norms import exact_norms
@@ -172,12 +172,11 @@ class DenseGrid(Grid):
             return LeastSquares(workload, self.spacing)
         basis = integer_basis(workload)
         if self._mixes(basis):
-            return LeastSquares(
-                workload, self.spacing, basis=basis, inverse=inverse_for(self.mixing.astype(np.float64), basis)
-            )
-        # rows over the cells: x is determined, its statistics B x are read from it
-        rows = np.concatenate([block.astype(np.float64) for block in self.row_blocks()])
-        inverse = left_inverse(rows) if basis.operator is None else inverse_of_statistics(rows, basis.operator)
+            inverse = inverse_where_asked(self.mixing.astype(np.float64), basis.gram)
+        else:  # rows over the cells, from which the statistics B x are read
+            rows = np.concatenate([block.astype(np.float64) for block in self.row_blocks()])
+            inverse = inverse_where_asked(rows, workload.gram)
+            inverse = inverse if basis.operator is None else basis.operator.matvec(inverse)
         return LeastSquares(workload, self.spacing, basis=basis, inverse=inverse)
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:

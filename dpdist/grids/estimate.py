@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -13,7 +14,7 @@ from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.non_negative import Effect, covering, effect_of, fitted
-from dpdist.operators import Matrix, Operator
+from dpdist.operators import Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Basis, Block, Workload
@@ -223,25 +224,18 @@ def _answers_of(
     return [answers, errors, half]
 
 
-def inverse_of_statistics(rows: Matrix, basis: Operator) -> Matrix:
-    """B A^+ of rows A, which need not determine every cell. Raises: InvalidInput when they do not determine B x."""
-    inverse = np.linalg.pinv(rows, rcond=1e-12)
-    found, asked = basis.matvec(inverse), basis.dense()
-    if np.abs(found @ rows - asked).max() > 1e-6 * np.abs(asked).max():
-        raise InvalidInput("the strategy does not determine every answer; choose another mechanism for this workload")
-    return np.asarray(found)
+def inverse_where_asked(rows: Matrix, asked: Callable[[], Matrix]) -> Matrix:
+    """The pseudo-inverse of rows that may leave open what nobody asks for.
 
-
-def inverse_for(mixing: Matrix, basis: Basis) -> Matrix:
-    """The pseudo-inverse of what mixes statistics, of which some may be neither asked for nor measured.
-
-    Raises: InvalidInput when it does not determine what is asked for.
+    Args:
+        asked: gives V'V of the rows V that are asked for, over the columns of ``rows``, where it is needed.
+    Raises: InvalidInput when the rows do not determine what is asked for.
     """
     try:
-        return left_inverse(mixing)
-    except np.linalg.LinAlgError:
-        inverse, gram = np.linalg.pinv(mixing, rcond=1e-12), basis.gram()
-        left = np.eye(mixing.shape[1]) - inverse @ mixing
+        return left_inverse(rows)
+    except (np.linalg.LinAlgError, InvalidInput):
+        inverse, gram = np.linalg.pinv(rows, rcond=1e-12), asked()
+        left = np.eye(rows.shape[1]) - inverse @ rows
         if float(np.einsum("ij,ik,kj->", left, gram, left)) > 1e-12 * float(np.trace(gram)):
             raise InvalidInput(
                 "the strategy does not determine every answer; choose another mechanism for this workload"

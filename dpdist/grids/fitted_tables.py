@@ -199,12 +199,13 @@ def _cut_of_many(part: Part, answers: Vector, records: float | None, work: Works
     if part.kind in ("counts", "any"):
         return 0.0
     ranges = [(part.first + low, part.first + high) for low, high in batches(part.stop - part.first, work.part_values)]
-    total, count, largest = _folded(answers, -np.inf, ranges, work)
+    whole, count, largest = _folded(answers, -np.inf, ranges, work)
+    total = whole
     if records is not None:
-        total = records if part.kind == "table" else min(total, records)
+        total = records if part.kind == "table" else min(whole, records)
     if total <= 0:
         return largest
-    cut = (_folded(answers, -np.inf, ranges, work)[0] - total) / count
+    cut = (whole - total) / count
     for _ in range(PASSES):
         above, kept, _ = _folded(answers, cut, ranges, work)
         step = largest - total if kept == 0 else (above - total) / kept

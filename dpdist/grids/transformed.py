@@ -52,22 +52,18 @@ class TransformReader(ABC):
         """Answers with their standard errors and half widths; the answers are computed once."""
         held_ones = self.grid.form is Form.HELD
         name = f"{wanted.folder}/transformed" if held_ones else wanted.names[0]
-        kept, written = work.kept(name), None
+        kept, spread = work.kept(name), work.kept(f"{name}-errors")
         if kept is None:
             with work.scratch() as inner:
                 if held_ones:
                     made = work.largest(self.transformed, MEMORY, Held(held(measured)))
                 else:
                     made = self.transformed(inner, measured, on_done)
-                if made.spread is not None:
-                    written = work.write(scaled(made.spread, noise.deviation), f"{name}-errors")
                 facts = {"errors": [error * noise.deviation for error in made.errors]}
-                new = work.write(made.answers, name, facts)
-            kept = work.kept(name) or (new, facts)  # memory keeps nothing under a name
-        found, about = kept
-        alike = tuple(about.get("errors") or ())
-        if not alike and written is None and (spread := work.kept(f"{name}-errors")) is not None:
-            written = spread[0]
-        error = Blocks(alike, found.size // len(alike)) if written is None else written
+                if made.spread is not None:
+                    spread = work.write(scaled(made.spread, noise.deviation), f"{name}-errors"), {}
+                kept = work.write(made.answers, name, facts), facts
+        found, errors = kept[0], tuple(kept[1].get("errors") or ())
+        error = Blocks(errors, found.size // len(errors)) if spread is None else spread[0]
         half = scaled(error, float(noise.half_width_95(0.0)), 0.5 if wanted.integer else 0.0)
         return Answers(scaled(found, 1.0, whole=wanted.integer), error, half)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from dpdist.operators import Matrix
+from dpdist.privacy.distributions import NORMAL_95
 from dpdist.workloads import Block
 
 Ends = tuple[float, float]
 """The least and the largest that the answers of a group can truly be."""
-NORMAL_95 = 1.959963984540054
 ANYWHERE: Ends = (-math.inf, math.inf)
 
 

@@ -14,6 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.page.rows import NUMBERS
 from dpdist.page.selected import given_shown
+from dpdist.privacy.distributions import NORMAL_95
 
 DROPPED = 0.025
 """From ``sure_from`` on at most this share of the rows of mean error is dropped."""
@@ -107,7 +108,7 @@ class Suppression:
             total += float(part.sum())
             rows += part.size
         one = np.ones(1)
-        sure = max(1.959963984540054, -math.log(2 * DROPPED) / math.sqrt(2.0) if noise == "Laplace" else 0.0)
+        sure = max(NORMAL_95, -math.log(2 * DROPPED) / math.sqrt(2.0) if noise == "Laplace" else 0.0)
         return Predicted(
             zero / rows,
             float(_above(self.at * one, one, noise)[0]),
