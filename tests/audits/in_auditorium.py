@@ -10,10 +10,10 @@ import json
 import sys
 
 import numpy as np
-from dp_auditorium.configs import privacy_property, privacy_test_runner_config, property_tester_config  # type: ignore[import-not-found]
-from dp_auditorium.generators import ConstantDatasetGenerator  # type: ignore[import-not-found]
-from dp_auditorium.privacy_test_runner import PrivacyTestRunner  # type: ignore[import-not-found]
-from dp_auditorium.testers import HistogramTester  # type: ignore[import-not-found]
+from dp_auditorium.configs import privacy_property, privacy_test_runner_config, property_tester_config
+from dp_auditorium.generators import ConstantDatasetGenerator
+from dp_auditorium.privacy_test_runner import PrivacyTestRunner
+from dp_auditorium.testers import HistogramTester
 
 
 def violated(one: np.ndarray, other: np.ndarray, claim: dict[str, float]) -> bool:

@@ -48,7 +48,7 @@ SAMPLES = 10_000
 @pytest.fixture(scope="module")
 def tool() -> Iterator[Any]:
     sys.path.append(str(RECORDER.installed()))
-    from dp_recorder.auditing import audit_primitives  # type: ignore[import-not-found]
+    from dp_recorder.auditing import audit_primitives
 
     yield audit_primitives
     sys.path.pop()

@@ -43,7 +43,7 @@ def pld() -> Any:
 @pytest.fixture(scope="module")
 def opendp() -> Iterator[Any]:
     sys.path.append(str(OPENDP.installed()))
-    import opendp.prelude  # type: ignore[import-not-found]
+    import opendp.prelude
 
     opendp.prelude.enable_features("contrib")
     yield opendp.prelude
