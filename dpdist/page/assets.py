@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
-from dpdist.page.summary import over_bound
+from dpdist.page.summary import answered, over_bound
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,13 @@ def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"over_bound": over_bound, "day": day, "capitalised": capitalised, "unbroken": unbroken}
+    environment.filters |= {
+        "answered": answered,
+        "over_bound": over_bound,
+        "day": day,
+        "capitalised": capitalised,
+        "unbroken": unbroken,
+    }
     return environment
 
 

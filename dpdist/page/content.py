@@ -14,6 +14,7 @@ from dpdist.arrays.vector import Held, Vector, batches, held, least_positive
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.page.intervals import ANYWHERE, Ends
 from dpdist.page.measurement import Measurement
+from dpdist.page.summary import beyond_ends
 from dpdist.page.suppression import Suppression
 from dpdist.sizes import SIZES, Sizes
 from dpdist.version import version
@@ -49,6 +50,11 @@ class WholeSteps:
         axis = next(place for place, factor in enumerate(block.factors) if isinstance(factor, Toeplitz))
         shape = tuple(factor.shape[0] for factor in block.factors)
         return WholeSteps(shape, axis, range(steps.start, min(steps.stop, shape[axis])))
+
+    @property
+    def beyond(self) -> int:
+        """How many rows of the group are not answered."""
+        return beyond_ends(self.facts())
 
     def among(self, start: int, stop: int) -> Matrix:
         """Which of some rows of the group are answered."""

@@ -60,8 +60,8 @@ def page(content: Content, digits: int) -> str:
         shown, named = without_amounts(block, content.workload.domain, words)
         figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
         figures = [(subtitle, replace(figure, ends=ends)) for subtitle, figure in figures]
-        answered = content.answered(first, first + block.queries) if content.whole else None
-        beyond = 0 if answered is None else int((~answered).sum())
+        whole = content.whole[len(sections)] if content.whole else None
+        beyond = 0 if whole is None else whole.beyond
         figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
         hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
         figures = _without(figures) if hidden else figures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ def summary(certificate: Mapping[str, Any]) -> str:
     rmse = "" if facts["rmse"] is None else f" with RMSE {facts['rmse']:.4g}"
     delta = f" at delta={privacy['delta']:.1e}" if privacy["delta"] else ""
     return (
-        f"{certificate['release']}: {certificate['queries']:,} answers over {certificate['cells']:,} cells by {facts['name']}{rmse}, "
+        f"{certificate['release']}: {answered(certificate):,} answers over {certificate['cells']:,} cells by {facts['name']}{rmse}, "
         f"{certified(facts['certified_gap'])}; epsilon={privacy['epsilon']:.4g}{delta}"
     )
 
@@ -25,3 +26,18 @@ def certified(gap: float | None) -> str:
 def over_bound(gap: float) -> str:
     """Total squared error over the certified lower bound, readable near 1 and far from it."""
     return f"1 + {max(gap, 0.0):.1e}" if gap < 1e-3 else f"{1 + gap:.4g}"
+
+
+def beyond_ends(windows: Mapping[str, Any]) -> int:
+    """How many rows of a group of filters are not answered, because a filter reaches beyond its series at their step.
+
+    Args:
+        windows: one of ``whole_windows`` of a certificate.
+    """
+    size = int(windows["shape"][windows["axis"]])
+    return math.prod(windows["shape"]) // size * (size - int(windows["stop"] - windows["first"]))
+
+
+def answered(certificate: Mapping[str, Any]) -> int:
+    """How many of a release's queries are answered, before any is suppressed."""
+    return int(certificate["queries"]) - sum(beyond_ends(each) for each in certificate.get("whole_windows", ()) if each)

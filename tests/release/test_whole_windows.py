@@ -34,6 +34,7 @@ def test_the_first_full_window_is_the_first_answer(home: Path, ends: str | None,
     assert bool(said) == (ends is None)
     page = (Path(done.folder) / "index.html").read_text()
     assert ("where the filter reaches beyond it" in page) == (ends is None)
+    assert f"{len(rows)} answers about records" in page
 
 
 def test_a_mean_of_steps_is_near_the_truth_from_its_first_answer_on(home: Path) -> None:
