@@ -34,8 +34,9 @@ def beyond_ends(windows: Mapping[str, Any]) -> int:
     Args:
         windows: one of ``whole_windows`` of a certificate.
     """
-    size = int(windows["shape"][windows["axis"]])
-    return math.prod(windows["shape"]) // size * (size - int(windows["stop"] - windows["first"]))
+    shape: list[int] = windows["shape"]
+    size = shape[windows["axis"]]
+    return math.prod(shape) // size * (size - int(windows["stop"] - windows["first"]))
 
 
 def answered(certificate: Mapping[str, Any]) -> int:
