@@ -34,9 +34,9 @@ def beyond_ends(windows: Mapping[str, Any]) -> int:
     Args:
         windows: one of ``whole_windows`` of a certificate.
     """
-    shape: list[int] = windows["shape"]
-    size = shape[windows["axis"]]
-    return math.prod(shape) // size * (size - int(windows["stop"] - windows["first"]))
+    size = windows["shape"][windows["axis"]]
+    found: int = math.prod(windows["shape"]) // size * (size - (windows["stop"] - windows["first"]))
+    return found
 
 
 def answered(certificate: Mapping[str, Any]) -> int:
