@@ -32,9 +32,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
 MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
-MOST_SHOWN = 2**14
+MOST_SHOWN, MOST_SLOW = 2**14, 2**20
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
-answers that are shown because they are large."""
+answers that are shown because they are large; products of whole numbers that do not fit into 64 bits."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 DAMAGED = (
     *(ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError),
@@ -227,7 +227,9 @@ def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
     columns = np.unique(matrix, axis=1)
     few(columns.size, 2**22, "a strategy")
     longest = max(int(length) for length in (np.abs(columns.astype(object)) ** power).sum(axis=0))
-    if columns.shape[1] > MOST_PAIRS or longest >= 2**61:
+    if longest >= 2**61 and columns.size * columns.shape[1] <= MOST_SLOW:
+        columns = columns.astype(object)
+    elif columns.shape[1] > MOST_PAIRS or longest >= 2**61:
         return longest, -longest, 2**power * longest
     if power == 1:
         return longest, 0, max(int(np.abs(columns - each[:, None]).sum(axis=0).max()) for each in columns.T)
@@ -261,6 +263,67 @@ def roots(matrix: Array) -> tuple[Array, Array]:
     values, vectors = np.linalg.eigh(matrix)
     rounding = np.finfo(np.float64).eps * values[-1]
     return np.sqrt(np.where(values > values.size * rounding, values - rounding, 0.0)), vectors
+
+
+# ---- statistics of amounts: of the number of records and sums over them, with their covariance ------------------------------------
+
+SUMS = {
+    "mean": ("count", "sum"),
+    "variance": ("count", "deviations", "squares"),
+    "standard deviation": ("count", "deviations", "squares"),
+    "covariance": ("count", "deviations", "deviations", "products"),
+    "correlation": ("count", "deviations", "deviations", "products", "squares", "squares"),
+}
+"""The sums that a statistic is made of: deviations are from some middle of the range; of two columns each comes with its own."""
+Statistic = tuple[float, float | None, float, float]
+"""A value, its standard error (None where there may be no record, or at an end of the range), and the ends of its interval."""
+
+
+def ratio(values: Array, joint: Array, width: float, within: tuple[float, float]) -> Statistic:
+    """A ratio within a range: every r for which values[0] - r values[1] is within ``width`` standard errors of 0 (Fieller 1954)."""
+    (above, below), (low, high) = values, within
+    found = above / below
+    square, middle, constant = (
+        values[one] * values[two] - width**2 * joint[one, two] for one, two in ((1, 1), (0, 1), (0, 0))
+    )
+    if square <= 0:
+        return float(np.clip(found, low, high)), None, low, high
+    spread = math.sqrt(max(middle**2 - square * constant, 0.0))
+    value, first, last = np.clip([found, (middle - spread) / square, (middle + spread) / square], low, high).tolist()
+    error = math.sqrt(max(joint[0, 0] - 2 * found * joint[0, 1] + found**2 * joint[1, 1], 0.0)) / abs(below)
+    return value, min(error, (high - low) / 2) if low < found < high else None, first, last
+
+
+def statistic(what: str, values: Array, joint: Array, width: float, spans: Sequence[tuple[float, float]]) -> Statistic:
+    """A statistic of one column of amounts or two with the ranges ``spans``; docs/mathematics.md, section 10, derives the intervals."""
+    number = float(values[0])
+    if what == "mean":
+        return ratio(values[::-1], joint[::-1, ::-1], width, spans[0])
+    a, b = (values[[1, len(spans)]] / number).tolist() if number > 0 else (0.0, 0.0)
+    if what == "correlation":
+        both, one, two = values[3:6] / number - np.array([a * b, a * a, b * b]) if number > 0 else np.zeros(3)
+        value = both / math.sqrt(one * two) if min(one, two) > 0 else 0.0
+        if min(one, two) <= 0 or abs(value) >= 1:
+            return float(np.clip(value, -1.0, 1.0)), None, -1.0, 1.0
+        slope = np.array([-b, -a, 1, 0, 0]) / math.sqrt(one * two)
+        slope -= value / 2 * (np.array([-2 * a, 0, 0, 1, 0]) / one + np.array([0, -2 * b, 0, 0, 1]) / two)
+        slope = np.array([-(slope @ values[1:]) / number, *slope])  # it stays the same when all sums grow alike
+        error = math.sqrt(max(float(slope @ joint @ slope), 0.0)) / number
+        low, high = (math.tanh(math.atanh(value) + side * width * error / (1 - value**2)) for side in (-1, 1))
+        return value, min(error, 1.0), low, high
+    most = math.prod(high - low for low, high in [*spans, *spans][:2]) / 4
+    within = (0.0 if len(spans) == 1 else -most, most)
+    rows = np.array([[a * b, -2 * a, 1] if len(spans) == 1 else [a * b, -b, -a, 1], np.eye(len(values))[0]])
+    out = ratio(rows @ values, rows @ joint @ rows.T, width, within) if number > 0 else (max(within[0], 0.0), None, *within)
+    if what != "standard deviation":
+        return out
+    root, error = math.sqrt(out[0]), out[1]
+    return (
+        root,
+        None if error is None else min(error / (2 * root), math.sqrt(most) / 2),
+        math.sqrt(out[2]),
+        math.sqrt(out[3]),
+    )
 
 
 # ---- Ed25519 (RFC 8032): x and y of points of the curve, in whole numbers -----------------------------------------------------------
@@ -520,7 +583,7 @@ class Claimed:
         shares = 1
         for amounts in (each["amounts"] for each in self.facts["attributes"] if "amounts" in each):
             if "bound" in amounts:
-                raise UncheckedClaim("a bound on the total of a person's amounts is not known to this program")
+                raise UncheckedClaim("no single share moves what is measured of a person whose amounts are bounded in all")
             steps, first = int(amounts["steps"]), Fraction(amounts["first"]) / Fraction(amounts["step"])
             of_squares = 2 * (steps // math.gcd(steps, 4)) ** 2
             shares *= int(first + steps) if amounts.get("alone") else of_squares if amounts.get("squares") else steps
@@ -529,6 +592,8 @@ class Claimed:
     def reach(self, privacy: Facts) -> int:
         """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise."""
         power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
+        if any("bound" in each.get("amounts", {}) for each in self.facts["attributes"]):
+            return self.reach_of_totals(replaced)
         k, cells = int(privacy["most_records_of_one_person"]) * self.shares, int(privacy.get("most_groups_of_one_person", 1))
         if (steps := privacy.get("participations_of_one_person")) is not None:
             return self.reach_of_steps(k, int(steps), int(privacy["separation"]), replaced)
@@ -559,6 +624,27 @@ class Claimed:
             total = (math.isqrt(total - 1) + 1 + math.isqrt(rounded - 1) + 1) ** 2
         tighter = not self.terms and cells > 1 and not alone and power == 2 and self.squared < total
         return self.reach_of_cells(k // cells, cells, replaced) if tighter else total * (cells if alone else 1)
+
+    def reach_of_totals(self, replaced: int) -> int:
+        """Of a person with k records and m times the largest amount in all: the vertices of docs/decisions/0015-sums.md."""
+        ((axis, amounts),) = [
+            (axis, each["amounts"]) for axis, each in enumerate(self.facts["attributes"]) if "amounts" in each
+        ]
+        k, m = (int(amounts["bound"][name]) for name in ("records", "times"))
+        steps, low, high = (int(amounts[name]) for name in ("steps", "low", "high"))
+        if any(term.shift for term in self.terms):
+            raise UncheckedClaim("bounded totals, where measured values are rounded")
+        dense = [term.dense(self.shape) * term.multiplier for term in self.terms] or [self.rows]
+        split = np.moveaxis(np.concatenate(dense).reshape(-1, *self.shape), axis + 1, 0)
+        ends = split.reshape(len(split), sum(map(len, dense)), -1)
+        none, most = (
+            (steps - at) * ends[0] + at * ends[1] for at in (low, high)
+        )  # a record of nothing, and one of the largest amount
+        none = np.concatenate([none, *(steps * missing for missing in ends[2:])], axis=1)
+        few(none.size * most.shape[1], MOST_NUMBERS, "what persons can add")
+        both = ((k - m) * none[:, :, None] + m * most[:, None, :]).reshape(len(none), -1)
+        longest, _, farthest = columns_of(np.concatenate([k * none, m * most, both, 0 * none[:, :1]], axis=1), self.power)
+        return farthest if replaced else longest
 
     def reach_of_cells(self, k: int, most: int, replaced: int) -> int:
         """Of one person in up to ``most`` cells, or of the difference of two: by number where cells are alike, else by all sets."""
@@ -619,12 +705,10 @@ class Claimed:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
         if (bound := self.certificate.get("chosen_bound")) is not None:
-            if self.laplace:
-                raise UncheckedClaim("the choice of a bound beside Laplace noise")
             rho += Fraction(bound["rho"])
         if self.laplace and self.selection is None:
             near(delta, 0.0, what="delta: ")
-            return (math.isqrt(self.squared - 1) + 1) / self.scale
+            return (math.isqrt(self.squared - 1) + 1) / self.scale + math.sqrt(2 * Fraction(bound["rho"] if bound else 0))
         if self.laplace:
             raise UncheckedClaim("a selection of names beside Laplace noise")
         if self.selection is not None:
@@ -830,6 +914,70 @@ class Claimed:
                 raise WrongClaim(f"row {number}: found {found}, recomputed {(least + most) / 2:.9g}")
         return near(number, len(names), what="rows: ") or f"{number:,} rows"
 
+    def statistics(self, title: str) -> list[Statistic]:
+        """All of a title, such as 'mean of amount by branch': one for each row of the queries that count their records."""
+        what, _, rest = title.partition(" of ")
+        names, _, by = rest.partition(" by ")
+        columns = names.split(" and ")
+        if what not in SUMS:
+            raise UncheckedClaim(f"{what!r} is not known to this program")
+        spans = dict[int, tuple[float, float]]()
+        for axis, each in enumerate(self.facts["attributes"]):
+            if each["name"] in columns:
+                first, step, given = Fraction(each["amounts"]["first"]), Fraction(each["amounts"]["step"]), each["amounts"]
+                low, high = (first + step * int(given.get(*end)) for end in (("low", 0), ("high", given["steps"])))
+                spans[axis] = float(low), float(high)
+        found = dict[tuple[str, tuple[int, ...]], Rows]()
+        for each in self.groups:
+            found.setdefault((each.name, tuple(axis for axis in each.axes if axis in spans)), each)
+        of, joint = itertools.cycle(columns), (f" by {by}", f", {by}") if by else ("",)  # conditions stand behind a comma
+        words = [f"{word} of {names if word in ('count', 'products') else next(of)}" for word in SUMS[what]]
+        taken = [next(found[key] for end in joint if (key := (word + end, tuple(spans))) in found) for word in words]
+        rows = np.stack([each.dense(self.shape) for each in taken], axis=1)
+        few(len(rows), MOST_SHOWN, f"the rows of {title!r}")
+        width = LAPLACE_95 if self.laplace else NORMAL_95
+        return [statistic(what, *self.covariance(each), width, [*spans.values()]) for each in rows]
+
+    def check_statistics(self, name: str) -> str:
+        near(
+            name in self.certificate["files"], name.partition(".")[0] in self.certificate, what=f"whether there is {name}: "
+        )
+        if name not in self.certificate["files"]:
+            return "none are published"
+        with (self.folder / name).open(encoding="utf-8", newline="") as file:
+            table = list(csv.DictReader(file))
+        titles = [row["group"].lstrip("'") for row in table]
+        right = [
+            (title.partition(" of ")[0], each) for title, _ in itertools.groupby(titles) for each in self.statistics(title)
+        ]
+        near(len(table), len(right), what="rows: ")
+        for number, (row, (what, found)) in enumerate(zip(table, right, strict=True), start=1):
+            off = 6e-4 * min((each[1] for kind, each in right if kind == what and each[1]), default=1e3)
+            texts = row.get("mean", row.get("value")), row["standard_error"], row["low_95"], row["high_95"]
+            for text, each, unit in zip(texts, found, (1.0, 0.01, 1.0, 1.0), strict=True):
+                same = not text if each is None else abs(float(text or "nan") - each) <= unit * off + 1e-9 * abs(each)
+                if not same:
+                    raise WrongClaim(f"row {number}: found {text}, recomputed {each}")
+        return f"{len(table):,} rows"
+
+    def check_event(self) -> str:
+        """Check that an accountant who adds the release as dp_event.json has it learns at least as much as the guarantee says."""
+        if "dp_event.json" not in self.certificate["files"]:
+            raise UncheckedClaim("none is published")
+        told, failure = read_json(self.folder / "dp_event.json"), float(self.selection["delta"]) if self.selection else 0.0
+        for name in ("unit", "neighbours", "epsilon", "delta"):
+            near(told[name], self.privacy[name], what=f"{name}: ")
+        event, relation = told["event"], "REPLACE_ONE" if self.laplace else "ADD_OR_REMOVE_ONE"
+        near((told["failure"], told["neighboring_relation"]), (failure, relation), what="failure and neighbours: ")
+        kind, noise = (
+            ("RandomizedResponseDpEvent", "noise_parameter") if self.laplace else ("GaussianDpEvent", "noise_multiplier")
+        )
+        near(event["class_name"], kind)
+        right = (
+            2 / (1 + math.exp(self.privacy["epsilon"])) if self.laplace else 1 / math.sqrt(2 * Fraction(self.privacy["rho"]))
+        )
+        return near(event[noise], right, 1e-12)
+
     def check_files(self) -> str:
         named, folder = self.certificate["files"], self.folder.resolve()
         for name, digest in named.items():
@@ -923,6 +1071,9 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "standard errors": lambda r: r.check_column("standard_error"),
     "lower ends of intervals": lambda r: r.check_column("low_95"),
     "upper ends of intervals": lambda r: r.check_column("high_95"),
+    "means": lambda r: r.check_statistics("means.csv"),
+    "variances": lambda r: r.check_statistics("variances.csv"),
+    "event for accountants": Claimed.check_event,
     "mean error": lambda r: at_least(r.mechanism["rmse"], (r.whole.variance / r.whole.queries) ** 0.5, most=1e-4),
     "largest error": lambda r: r.whole.check_largest(),
     "cost": lambda r: at_least(r.mechanism["cost"], r.whole.cost, most=1e-4),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +27,7 @@ from dpdist.privacy.ledger import opened
 from tests import small
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
-from tests.release import test_persons, test_private_categories, test_sums, test_variances
+from tests.release import test_persons, test_private_bound, test_private_categories, test_sums, test_totals, test_variances
 
 WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
 """Of 46,656 cells: too many for dense algebra."""
@@ -43,6 +44,15 @@ OTHERS: dict[str, dict[str, Any]] = {
         "sums": {"amount": {"from": 0, "to": 100, "step": 1, "missing": "drop"}},
         "workload": [{**RUNNING[0], "sum": "amount"}],
     },
+    "sums under conditions": {
+        "table": test_sums.table(),
+        **test_sums.changes(workload=[test_sums.OR, {**test_sums.OR, "predicates": ["branch == 'a' and age >= 2", "age < 3"]}]),
+    },
+    "bounded totals": {"table": test_totals.table(), **test_totals.changes()},
+    "bounded totals, replace-one": {"table": test_totals.table(), **test_totals.changes(neighbours="replace-one")},
+    "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
+    "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
+    "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
@@ -86,6 +96,7 @@ BOUND = {"lower bound", "gap to the optimum"}
 HIDDEN = UNSIGNED | ANSWERS | ERRORS | BOUND | {"sizes", "sensitivity", "noise"}
 UNCHECKED: dict[str, set[str]] = {
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
+    "bounded totals": {"cost"} | BOUND, "bounded totals, replace-one": {"cost"} | BOUND, "bounded totals, Laplace noise": {"cost"} | BOUND,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "characters, stored": BOUND, "convolution, stored": BOUND, "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
     "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
@@ -265,6 +276,10 @@ def first_row(factor: int) -> Callable[[Any], Any]:
     return lambda matrix: np.concatenate([matrix[:1] * factor, matrix[1:]])
 
 
+def drop_last(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
 def swapped_rows(matrix: Any) -> Any:
     return matrix[[1, 0, *range(2, len(matrix))]]
 
@@ -325,6 +340,31 @@ def row_of_ledger(event: str, change: Callable[[dict[str, Any]], object] | None)
         of.ledger["entries"] = kept
 
     return lie
+
+
+def cell(name: str, row: int, column: str, change: Callable[[float], float]) -> Callable[[Forged], None]:
+    """A lie in a table of statistics."""
+
+    def lie(folder: Path) -> None:
+        rows = list(csv.DictReader((folder / name).open()))
+        rows[row][column] = str(change(float(rows[row][column])))
+        with (folder / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    return later(lie)
+
+
+def event(change: Callable[[dict[str, Any]], object]) -> Callable[[Forged], None]:
+    """A lie to other accountants."""
+
+    def lie(folder: Path) -> None:
+        told = json.loads((folder / "dp_event.json").read_text())
+        change(told)
+        (folder / "dp_event.json").write_text(json.dumps(told))
+
+    return later(lie)
 
 
 COA, TERMS, PERSON, TABLES = (
@@ -414,6 +454,36 @@ LIES: dict[str, Lie] = {
         COA, "ledger", row_of_ledger("committed", lambda row: row["facts"].update(measurement_digest="0" * 64)),
     ),
     "a ledger without the commit": (COA, "ledger", row_of_ledger("committed", None)),
+    "a mean": ("sums", "means", cell("means.csv", 1, "mean", lambda value: value + 0.01)),
+    "a standard error of a mean": ("sums", "means", cell("means.csv", 0, "standard_error", lambda value: value * 0.99)),
+    "an end of the interval of a mean": ("sums", "means", cell("means.csv", 0, "low_95", lambda value: value + 0.1)),
+    "a mean that is left out": ("sums", "means", later(lambda folder: drop_last(folder / "means.csv"))),
+    "means that nobody named": ("sums", "means", lambda of: of.certificate["files"].pop("means.csv")),
+    "half the noise in an event": (COA, "event for accountants", event(lambda of: of["event"].update(noise_multiplier=100.0))),
+    "an event of records": (COA, "event for accountants", event(lambda of: of.update(unit="nobody"))),
+    "an event with more delta": (COA, "event for accountants", event(lambda of: of.update(failure=1e-12))),
+    "an event of other neighbours": (COA, "event for accountants", event(lambda of: of.update(neighboring_relation="REPLACE_ONE"))),
+    "an event of another mechanism": (
+        COA, "event for accountants", event(lambda of: of["event"].update(class_name="LaplaceDpEvent")),
+    ),
+    "a variance": ("variances", "variances", cell("variances.csv", 0, "value", lambda value: value + 1)),
+    "a standard deviation": ("variances", "variances", cell("variances.csv", 2, "high_95", lambda value: value * 1.001)),
+    "a correlation": ("variances", "variances", cell("variances.csv", 4, "value", lambda value: value + 1e-3)),
+    "a standard error of a correlation": (
+        "variances", "variances", cell("variances.csv", 5, "standard_error", lambda value: value * 0.999),
+    ),
+    "a covariance": ("variances", "variances", cell("variances.csv", 6, "low_95", lambda value: value + 1)),
+    "a smaller sensitivity of bounded totals": (
+        "bounded totals, replace-one", "sensitivity",
+        lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 999 // 1000)),
+    ),
+    "a smaller rho of the choice of a bound": (
+        "a bound that is chosen", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(9, 10))),
+    ),
+    "a smaller epsilon beside the choice of a bound": (
+        "a bound that is chosen, Laplace noise", "epsilon",
+        lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.95),
+    ),
     "a smaller sensitivity of orbits": (
         ORBITS, "sensitivity",
         lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 999 // 1000)),
