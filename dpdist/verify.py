@@ -317,10 +317,10 @@ def statistic(what: str, values: Array, joint: Array, width: float, spans: Seque
     out = ratio(rows @ values, rows @ joint @ rows.T, width, within) if number > 0 else (max(within[0], 0.0), None, *within)
     if what != "standard deviation":
         return out
-    root, error = math.sqrt(out[0]), out[1]
+    root, of_square = math.sqrt(out[0]), out[1]
     return (
         root,
-        None if error is None else min(error / (2 * root), math.sqrt(most) / 2),
+        None if of_square is None else min(of_square / (2 * root), math.sqrt(most) / 2),
         math.sqrt(out[2]),
         math.sqrt(out[3]),
     )
