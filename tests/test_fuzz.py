@@ -7,7 +7,7 @@ import resource
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -308,10 +308,10 @@ def check_file(name: str, content: bytes, outside: str, person: PersonType | boo
         def counted() -> Any:
             kind: PersonType = person if isinstance(person, str) else "text"
             source = source_of(path, columns={}, person=None if person is False else "person", person_type=kind)
-            place = Store(Path(folder) / "store")
-            root = Secret(bytes(range(32)))
-            stored, tally = count(source, domain, place, engine.inline(), root=root)
-            total = int(place.read_rows(stored, 0, domain.cells).sum())
+            with closing(Store(Path(folder) / "store")) as place:
+                root = Secret(bytes(range(32)))
+                stored, tally = count(source, domain, place, engine.inline(), root=root)
+                total = int(place.read_rows(stored, 0, domain.cells).sum())
             assert total == tally.read - tally.dropped - tally.beyond_bound
             return tally
 

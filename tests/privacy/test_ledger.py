@@ -984,9 +984,9 @@ def test_verify_takes_few_calls_a_row(tmp_path: Path) -> None:
 def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_for(postgres: Server) -> None:
     """15 of 32 processes that opened a new ledger ended in the database's own error."""
     url = postgres.database()
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     waiting = sa.text("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-    with engine.connect() as holder, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, engine.connect() as holder:  # the lock ends first, should the test fail
         holder.execute(sa.select(sa.func.pg_advisory_lock(database.CREATION_LOCK)))
         said: list[str] = []
         opening = pool.submit(lambda: Ledger(url, tell=said.append))
@@ -994,7 +994,7 @@ def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_
         while not (pids := holder.execute(waiting).scalars().all()) and time.monotonic() < until:
             time.sleep(0.01)
         for pid in pids:  # as a restart ends every session
-            holder.execute(sa.select(sa.func.pg_terminate_backend(pid)))
+            assert holder.execute(sa.select(sa.func.pg_terminate_backend(pid, HANGS * 1000))).scalar()  # waits until it is gone
         while not (again := holder.execute(waiting).scalars().all()) and not opening.done() and time.monotonic() < until:
             time.sleep(0.01)
         assert again != pids
