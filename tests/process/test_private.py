@@ -137,8 +137,8 @@ def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
     assert not [file for file in left.rglob("*") if file.is_file()]
 
 
-def test_records_that_an_earlier_version_dealt_out_go_with_the_next_run(home: Path) -> None:
-    """It kept them in a folder of the home, under a lease of its own; a run that still lives keeps its own."""
+def test_records_that_a_killed_run_extracted_go_with_the_next_run(home: Path) -> None:
+    """They lie in a folder of the home, under a lease of their own; a run that still lives keeps its own."""
     earlier = Documents(home / "scratch")
     dead, alive = Lease(earlier.location), Lease(earlier.location)
     owner = earlier.read_document(f"leases/{dead.id}/lease.json")

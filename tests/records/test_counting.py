@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -57,10 +58,10 @@ def left_in(store: Path) -> list[Path]:
 
 
 def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, CountSummary]:
-    store = Store(tmp_path / "store")
-    source = source_of(location, columns={}, **options)
-    stored, tally = count(source, domain, store, engine.inline(), root=ROOT)
-    return store.read(stored), tally
+    with closing(Store(tmp_path / "store")) as store:
+        source = source_of(location, columns={}, **options)
+        stored, tally = count(source, domain, store, engine.inline(), root=ROOT)
+        return store.read(stored), tally
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz", "folder", "dictionary"])
