@@ -994,7 +994,9 @@ def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_
         while not (pids := holder.execute(waiting).scalars().all()) and time.monotonic() < until:
             time.sleep(0.01)
         for pid in pids:  # as a restart ends every session
-            assert holder.execute(sa.select(sa.func.pg_terminate_backend(pid, HANGS * 1000))).scalar()  # waits until it is gone
+            assert holder.execute(
+                sa.select(sa.func.pg_terminate_backend(pid, HANGS * 1000))
+            ).scalar()  # waits until it is gone
         while not (again := holder.execute(waiting).scalars().all()) and not opening.done() and time.monotonic() < until:
             time.sleep(0.01)
         assert again != pids

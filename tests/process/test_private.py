@@ -139,10 +139,10 @@ def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
 
 def test_records_that_a_killed_run_extracted_go_with_the_next_run(home: Path) -> None:
     """They lie in a folder of the home, under a lease of their own; a run that still lives keeps its own."""
-    earlier = Documents(home / "scratch")
-    dead, alive = Lease(earlier.location), Lease(earlier.location)
-    owner = earlier.read_document(f"leases/{dead.id}/lease.json")
-    earlier.write_document(f"leases/{dead.id}/lease.json", {**owner, "started": "0"})
+    killed = Documents(home / "scratch")
+    dead, alive = Lease(killed.location), Lease(killed.location)
+    owner = killed.read_document(f"leases/{dead.id}/lease.json")
+    killed.write_document(f"leases/{dead.id}/lease.json", {**owner, "started": "0"})
     for lease in (dead, alive):
         (home / "scratch" / "scratch" / lease.id).mkdir(parents=True)
         (home / "scratch" / "scratch" / lease.id / "0-00000000.parquet").touch()
