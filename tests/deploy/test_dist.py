@@ -111,3 +111,26 @@ def test_sums_that_were_written_anew_need_the_key(built: tuple[Path, Path], tmp_
     done = checked(folder, built[1])
     assert done.returncode == 1
     assert "is not one of the key" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign is not installed")
+def test_cosign_accepts_the_signatures_and_no_changed_file(built: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    shutil.copytree(built[0], folder)
+    other = keys(tmp_path)[1]
+
+    def accepts(name: str, public: Path = built[1]) -> bool:
+        options = ["--key", str(public), "--signature", f"{name}.sig", "--insecure-ignore-tlog"]
+        done = subprocess.run(
+            ["cosign", "verify-blob", *options, name], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert ("Verified OK" in done.stderr) == (done.returncode == 0)
+        return done.returncode == 0
+
+    names = sorted(each.name.removesuffix(".sig") for each in folder.glob("*.sig"))
+    assert len(names) > 5
+    assert [name for name in names if not accepts(name)] == []
+    assert not accepts(names[0], other)
+    (folder / names[0]).write_bytes((folder / names[0]).read_bytes() + b"x")
+    assert not accepts(names[0])
