@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,29 +15,85 @@ if TYPE_CHECKING:
     from dpdist.records.sources import ArrowStream
     from dpdist.release.plan import Plan
     from dpdist.release.story import Release
+    from dpdist.session import (
+        Budget,
+        Persons,
+        Records,
+        Session,
+        categories,
+        cdf,
+        dates,
+        edges,
+        marginals,
+        means,
+        numbers,
+        question,
+        ranges,
+        rows,
+        sums,
+        variances,
+    )
     from dpdist.spec import Job, ReleaseSpec
 
     __version__: str
 
 __all__ = [
     "Attribute",
+    "Budget",
     "Domain",
+    "Persons",
+    "Records",
+    "Session",
     "__version__",
+    "categories",
+    "cdf",
+    "dates",
+    "edges",
     "errors",
+    "marginals",
+    "means",
+    "numbers",
     "operators",
     "plan",
     "privacy",
     "published",
+    "question",
+    "ranges",
+    "rows",
     "run",
     "strategies",
+    "sums",
+    "variances",
     "workloads",
 ]
+_SESSIONS = {
+    "Budget",
+    "Persons",
+    "Records",
+    "Session",
+    "categories",
+    "cdf",
+    "dates",
+    "edges",
+    "marginals",
+    "means",
+    "numbers",
+    "question",
+    "ranges",
+    "rows",
+    "sums",
+    "variances",
+}
+"""Public names of ``dpdist.session``."""
 
 
 def __getattr__(name: str) -> Any:
     """The object of a public name; its module is imported when the name is first used."""
     if name in ("Attribute", "Domain"):
         return getattr(import_module("dpdist.domain"), name)
+    if name in _SESSIONS:
+        with layer("release", f"dpdist.{name}"):
+            return getattr(import_module("dpdist.session"), name)
     if name == "__version__":
         return import_module("dpdist.version").version()
     if name in __all__:
@@ -84,23 +139,10 @@ def run(
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     with layer("release", "dpdist.run"):
-        from dpdist.privacy import keys
-        from dpdist.records import sources
-        from dpdist.release import ahead, story
-        from dpdist.release.context import running
-        from dpdist.release.held import held
+        from dpdist.release import running
         from dpdist.spec import load
 
-    job = load(spec, records=records is None)
-    with ExitStack() as stack:
-        here = stack.enter_context(running("inline"))
-        if records is not None:
-            kept = stack.enter_context(held(here, job.release))
-            job = job.with_records(sources.write_records(records, kept, keys.load(here.home)))
-        done = ahead.finished(here, job)
-        if done is not None:
-            return done
-        return story.release(stack.enter_context(running(ahead.engine_for(job, engine))), job)
+    return running.run(load(spec, records=records is None), records, engine=engine)
 
 
 def published(release: str | Path) -> Published:

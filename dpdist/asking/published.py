@@ -19,6 +19,7 @@ from dpdist.domain.amounts import AMOUNT
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.machine.objects import Place
+from dpdist.notebooks import html_table
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.certificate import Certificate
@@ -61,6 +62,36 @@ class Answer:
         return asdict(self)
 
 
+class Asked(tuple[Answer, ...]):
+    """Answers to questions, which notebooks show as a table."""
+
+    __slots__ = ()
+    HEAD = ("question", "answer", "std. error", "95 % interval", "")
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                " ".join([each.question, *(f"[{name} {value}]" for name, value in each.group.items())]),
+                _shown(each.value),
+                _shown(each.standard_error),
+                "unbounded" if each.low is None else f"{_shown(each.low)} .. {_shown(each.high)}",
+                each.remark,
+            )
+            for each in self
+        ]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{row[0]}: {row[1]} ({row[3]})" for row in self._rows)
+
+    def _repr_html_(self) -> str:
+        return html_table("Answers", self.HEAD, self._rows)
+
+
+def _shown(value: float | str | None) -> str:
+    return "" if value is None else value if isinstance(value, str) else f"{value:,.6g}"
+
+
 UNPUBLISHED = cast("Certificate", {})
 """In place of the certificate, where a measurement is asked before it is published."""
 
@@ -93,7 +124,7 @@ class Published:
             )
         return found
 
-    def ask(self, *asked: str) -> tuple[Answer, ...]:
+    def ask(self, *asked: str) -> Asked:
         """Answers to questions, each with its standard error and 95 % interval. Nothing is charged.
 
         Args:
@@ -118,7 +149,7 @@ class Published:
                 out += self._top(text, made)
             else:
                 out += self._at_least(text, made)
-        return tuple(out)
+        return Asked(out)
 
     def covariance(self, asked: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, (questions, questions).

@@ -6,12 +6,13 @@ import importlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpdist.errors import InvalidInput
 from dpdist.page.summary import certified
@@ -38,6 +39,15 @@ class Table:
     arrow: pa.Table
     workload: Workload
     certificate: dict[str, Any] = field(repr=False)
+
+    def __getitem__(self, group: str) -> Table:
+        """The answers of one group of queries. Raises: InvalidInput for a group that was not asked for."""
+        blocks = tuple(block for block in self.workload.blocks if block.name == group)
+        if not blocks:
+            known = ", ".join(repr(block.name) for block in self.workload.blocks[:12])
+            raise InvalidInput(f"the release has no group {group!r}; it has {known}")
+        arrow = self.arrow.filter(pc.equal(self.arrow["group"], group))
+        return replace(self, arrow=arrow, workload=type(self.workload)(self.workload.domain, blocks))
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""

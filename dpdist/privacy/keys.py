@@ -14,7 +14,9 @@ import shlex
 import stat
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -86,6 +88,18 @@ def initialise(home: Path) -> Path:
     finally:
         os.unlink(draft)
     return path
+
+
+def ensure(home: Path) -> None:
+    """Make a root key in a state folder in which there is nothing yet, unless the environment says where key or ledger are."""
+    elsewhere = (ENVIRONMENT, FILE_ENVIRONMENT, COMMAND_ENVIRONMENT, "DPDIST_LEDGER", "DPDIST_LEDGER_FILE")
+    if any(name in os.environ for name in elsewhere) or (home / "ledger.db").exists() or key_file(home).exists():
+        return
+    with suppress(KeyUnavailable):  # another process has just made one; or there is none, as whoever needs it will say
+        made = initialise(home)
+        warnings.warn(
+            f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=3
+        )
 
 
 def load(home: Path) -> Secret:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 from dpdist.domain import Domain
-from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.durable import rename
@@ -276,11 +277,26 @@ def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
     private_folder(folder)
     draft = folder / f".{uuid.uuid4().hex}.draft"
     try:
-        write_stream(records, draft)
+        with _unquoted():
+            write_stream(records, draft)
         name = keys.commitment(root, "records in memory", hashed(draft)[0])
         return rename(draft, folder / f"records-{name[:32]}.parquet")
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _unquoted() -> Iterator[None]:
+    """Whatever the package of a table refuses, in words that quote no record."""
+    try:
+        yield
+    except (DpdistError, OSError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001  whatever the package of a user's table raises
+        raise InvalidSpec(
+            f"the table of records has no Arrow form with one type a column ({type(error).__name__}; what it says is not shown: it may "
+            "quote a record); convert the columns that mix types, or give a pyarrow.Table"
+        ) from None
 
 
 def write_stream(records: ArrowStream, path: Path) -> None:

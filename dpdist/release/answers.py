@@ -47,12 +47,12 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     workload = planned.workload
     seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:
-        z, noise = _in_records(planned, values)
+        z, noise = in_records(planned, values)
         if not others and by_answers(grid, workload, options):
             return _by_answers(context, planned, grid, (z, noise), wanted, seed, work)
         if not (others or options.known or options.non_negative):
             return grid.reader(workload).answers(z, noise, wanted, work, tell)
-        joined = [Measured(plan.grid, *_in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
+        joined = [Measured(plan.grid, *in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
         estimate = grid.estimate(workload, z, noise, joined, work)
         if options.known:
             estimate = estimate.given(known, np.array([each.count for each in options.known]))
@@ -108,7 +108,7 @@ def _kept(context: Context, wanted: Wanted) -> Answers | None:
     return Answers(answer, error, half_width, effect=effect)
 
 
-def _in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
+def in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
     """What was measured and the noise in it, as if whole records had been, or amounts: divided by the shares that are one of them."""
     shares, noise = planned.scale, planned.noise
     if shares == 1:

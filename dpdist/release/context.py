@@ -64,6 +64,7 @@ def running(address: str | None, progress: Progress = silent, *, home: Path | No
         home: another state folder.
     """
     folder = state_folder(home)
+    private_folder(folder)  # before anything is put into it
     with engines.started(address) as engine:
         context = Context(folder, store_of(folder), engine, progress)
         try:

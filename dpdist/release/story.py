@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from dpdist.asking.published import Answer, Published, published
+from dpdist.asking.published import Asked, Published, published
 from dpdist.errors import ReleaseConflict
 from dpdist.grids.answers import Answers
 from dpdist.machine import leases
@@ -99,12 +99,21 @@ class Release:
             table, certificate = report.load(folder)
         return notebook.Table(table, self.plan.workload, certificate)
 
+    def __getitem__(self, group: str) -> notebook.Table:
+        """The answers of one group of queries, such as ``release["branch"].pandas()``. Raises: InvalidInput."""
+        return self.answers[group]
+
+    @property
+    def page(self) -> str:
+        """Where its page is, for a browser: a path, or a URL."""
+        return (self.place / "index.html").location
+
     @cached_property
     def published(self) -> Published:
         """The release open to further questions. Raises: InvalidInput when its measurement was not published."""
         return published(self.place)
 
-    def ask(self, *asked: str) -> tuple[Answer, ...]:
+    def ask(self, *asked: str) -> Asked:
         """Answers to further questions: see ``dpdist.asking.published.Published.ask``. Nothing is charged."""
         return self.published.ask(*asked)
 

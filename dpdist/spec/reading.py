@@ -29,6 +29,7 @@ def load(
     period: datetime.date | None = None,
     follow: bool = True,
     records: bool = True,
+    folder: Path | None = None,
     sizes: Sizes = SIZES,
 ) -> Job:
     """The job of a spec, checked: of a YAML file, a dictionary, a spec, or a job as it is.
@@ -38,6 +39,7 @@ def load(
             the release's id in any case.
         follow: check the specs under ``consistent_with``, too.
         records: whether the spec must say where its records are.
+        folder: at which relative paths of a dictionary start. Default: the current one.
         sizes: from which other paths are taken.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
@@ -49,13 +51,13 @@ def load(
         return _checked(source, {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
     if isinstance(source, dict):
         dated = _valid(_dated(source, period, "spec"), {}, "spec")
-        return _checked(dated, {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
+        return _checked(dated, {}, "spec", folder or Path.cwd(), follow=follow, records=records, sizes=sizes)
     if not isinstance(source, str | Path):
         raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
     path = Path(source)
     content, lines = _mapping(path)
-    spec, folder = _valid(_dated(content, period, str(path)), lines, str(path)), path.resolve().parent
-    return _checked(spec, lines, str(path), folder, follow=follow, records=records, sizes=sizes)
+    spec = _valid(_dated(content, period, str(path)), lines, str(path))
+    return _checked(spec, lines, str(path), path.resolve().parent, follow=follow, records=records, sizes=sizes)
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:

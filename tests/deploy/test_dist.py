@@ -114,7 +114,7 @@ def test_sums_that_were_written_anew_need_the_key(built: tuple[Path, Path], tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign is not installed")
+@pytest.mark.skipif(shutil.which("cosign") is None, reason="needs cosign")
 def test_cosign_accepts_the_signatures_and_no_changed_file(built: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "made"
     shutil.copytree(built[0], folder)

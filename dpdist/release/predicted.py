@@ -1,0 +1,60 @@
+"""The errors that a plan predicts of each group of queries, in the unit of its answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Wanted
+from dpdist.page.figures import Words
+from dpdist.release.answers import in_records
+from dpdist.release.plan import Plan
+
+MOST_QUERIES = 2**20
+"""Queries, or measured values, of more than which no error is computed one by one before the release."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How far the answers of a group of queries lie from the true ones, 95 times of 100, before any post-processing.
+
+    Attributes:
+        group: its name, as published answers have it.
+        unit: what its answers are measured in: what is counted, in the plural, or the unit of a sum.
+        queries: how many there are.
+        half_width: of the widest interval of the group.
+        typical: the median half width.
+    """
+
+    group: str
+    unit: str
+    queries: int
+    half_width: float
+    typical: float
+
+
+def predicted(planned: Plan) -> list[Predicted]:
+    """The errors of every group of queries; of a stream those of its whole horizon.
+
+    Raises: InvalidInput where the errors depend on the data, or there are too many.
+    """
+    workload, grid = planned.job.workload.queries, planned.grid
+    if max(workload.shape[0], grid.rows) > MOST_QUERIES:
+        raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
+    if planned.strategy.biased:
+        raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")
+    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
+    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
+    half = held(grid.reader(workload).answers(measured, noise, wanted, MEMORY).half_width)
+    words = Words.of(cast("dict[str, Any]", planned.certificate()))
+    found = []
+    for first, block in workload.block_starts():
+        own = half[first : first + block.queries]
+        unit = words.unit_of(block.name) or words.counted
+        found.append(Predicted(block.name, unit, block.queries, float(own.max()), float(np.median(own))))
+    return found

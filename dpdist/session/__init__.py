@@ -1,0 +1,40 @@
+"""Releases from Python: a session, typed questions, errors before anything is spent, and a publication of any table of records."""
+
+from dpdist.session.parts import (
+    Budget,
+    Persons,
+    Question,
+    Records,
+    cdf,
+    marginals,
+    means,
+    question,
+    ranges,
+    rows,
+    sums,
+    variances,
+)
+from dpdist.session.planned import PlannedRelease
+from dpdist.session.session import Session
+from dpdist.session.values import categories, dates, edges, numbers
+
+__all__ = [
+    "Budget",
+    "Persons",
+    "PlannedRelease",
+    "Question",
+    "Records",
+    "Session",
+    "categories",
+    "cdf",
+    "dates",
+    "edges",
+    "marginals",
+    "means",
+    "numbers",
+    "question",
+    "ranges",
+    "rows",
+    "sums",
+    "variances",
+]

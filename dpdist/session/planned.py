@@ -1,0 +1,169 @@
+"""A planned release: its errors before anything is spent, its spec as YAML, and its publication."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import yaml
+
+from dpdist.errors import InvalidInput
+from dpdist.machine.state import state_folder
+from dpdist.privacy import keys
+from dpdist.records.sources import ArrowStream
+from dpdist.release import ahead
+from dpdist.release.context import Progress, running
+from dpdist.release.plan import Plan, plan
+from dpdist.release.predicted import predicted
+from dpdist.release.running import run
+from dpdist.release.story import Release
+from dpdist.session.errors import Errors
+from dpdist.session.parts import Budget
+from dpdist.session.progress import shown
+from dpdist.spec import Job, load
+
+Where = ArrowStream | str | Path | Mapping[str, Any]
+"""Records: a table of pandas, Polars, Arrow or DuckDB; a path or URL; a SELECT; or the keys of a spec's ``records``."""
+QUERY = ("SELECT", "WITH", "FROM")
+"""A query begins with one of these words."""
+PRECISION, ATTEMPTS = 0.01, 60
+"""Of the budget that a wanted error needs: how far above the least, and after how many plans nothing is found."""
+MUCH = 10**6
+"""A cap that refuses no plan."""
+
+
+class _Flowing(yaml.SafeDumper):
+    """Lists of values in one line each."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        plain = all(isinstance(each, str | int | float | bool) for each in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain or flow_style)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything where it stands."""
+        del data
+        return True
+
+
+@dataclass(frozen=True, repr=False)
+class PlannedRelease:
+    """A release that may be published.
+
+    Attributes:
+        content: its spec, as YAML writes it.
+        folder: at which relative paths start. Default: the current one.
+    """
+
+    content: Mapping[str, Any]
+    folder: Path | None = None
+
+    @staticmethod
+    def read(path: str | Path) -> PlannedRelease:
+        """That of a YAML spec. Raises: InvalidSpec."""
+        load(path, records=False)  # whose messages name lines
+        return PlannedRelease(yaml.safe_load(Path(path).read_text(encoding="utf-8")), Path(path).resolve().parent)
+
+    @cached_property
+    def job(self) -> Job:
+        """What a YAML spec of the same content compiles to. Raises: InvalidSpec."""
+        return self._job()
+
+    def _job(self, **changed: Any) -> Job:
+        """The job with other parts of the spec, wherever its records are."""
+        return load({**self.content, **changed}, records=False, folder=self.folder)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Strategy, noise and predicted errors. Raises: InvalidInput, OutOfMemory."""
+        return _planned(self.job)
+
+    @cached_property
+    def errors(self) -> Errors:
+        """How far answers will lie from the true ones, 95 times of 100: of each group of queries, in its own unit."""
+        return Errors(tuple(predicted(self.plan)))
+
+    def for_half_width(self, group: str, half_width: float) -> Budget:
+        """The least budget, up to a hundredth of it, with which no interval of a group is wider than ``half_width`` to either side.
+
+        Raises: InvalidInput for a group that is not asked for, and where no budget gives that.
+        """
+        budget = dict(self.content["budget"])
+        key = "rho" if budget.get("epsilon") is None else "epsilon"
+        low, high, amount = 0.0, math.inf, float(Fraction(str(budget[key])))
+        for _ in range(ATTEMPTS):
+            over = self._errors_with({**budget, key: amount}).of(group) / half_width
+            low, high = (low, amount) if over <= 1 else (amount, high)
+            if high - low <= PRECISION * high < math.inf:
+                return Budget(**{**budget, key: high})
+            guess = amount * over ** (2 if key == "rho" else 1) * (1 + PRECISION / 3 if over > 1 else 1 - PRECISION / 3)
+            amount = float(f"{guess if low < guess < high else (low + min(high, 100 * amount)) / 2:.6g}")
+        raise InvalidInput(f"no budget gives {group!r} a half width of {half_width:g}; ask for a wider one")
+
+    def _errors_with(self, budget: Mapping[str, Any]) -> Errors:
+        """The errors with another budget and the same kind of noise, whatever the data set's cap is."""
+        ledger = self.content["ledger"]
+        cap = {key: each for key, each in ledger["cap"].items() if key not in ("epsilon", "delta", "rho")}
+        open_cap = {"epsilon": MUCH} if self.plan.noise.kind.norm == "l1" else {"rho": MUCH}
+        kind = {"noise": self.plan.noise.kind.value} if budget.get("delta") is not None else {}
+        job = self._job(budget=budget, ledger={**ledger, "cap": {**cap, **open_cap}}, **kind)
+        return Errors(tuple(predicted(_planned(job))))
+
+    def publish(
+        self, records: Where | None = None, *, engine: str | None = None, progress: Progress | None = None
+    ) -> Release:
+        """Charge the budget and publish; the same plan of the same records is charged once, however often it is published.
+
+        A root key is made where this machine has none and nothing was charged here.
+
+        Args:
+            records: what to count, unless the spec says where it is.
+            engine: as for ``dpdist.run``.
+            progress: called with a stage's name and a line about how it goes, which depends on the records. Default: a notebook shows what
+                does not.
+        Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
+        """
+        keys.ensure(state_folder())
+        if _is_table(records):
+            return run(self.job, records, engine=engine, progress=progress or shown())
+        content = {**self.content, "records": {**self.content.get("records", {}), **_place(records)}}
+        return run(load(content, folder=self.folder), None, engine=engine, progress=progress or shown())
+
+    def to_yaml(self, path: str | Path | None = None) -> str:
+        """The spec as YAML; ``dpdist run`` of a file that holds it is the same release. Written to ``path`` where one is given."""
+        text: str = yaml.dump(dict(self.content), Dumper=_Flowing, sort_keys=False, allow_unicode=True, width=120)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def __repr__(self) -> str:
+        return f"{self.plan!r}\n{self.errors!r}"
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_() + self.errors._repr_html_()
+
+
+def _planned(job: Job) -> Plan:
+    with running(ahead.engine_to_plan(job, None)) as context:
+        return plan(context, job)
+
+
+def _is_table(records: Where | None) -> TypeGuard[ArrowStream]:
+    return hasattr(records, "__arrow_c_stream__")
+
+
+def _place(records: Where | None) -> dict[str, Any]:
+    """What a spec's ``records`` says of records at a place. Raises: InvalidInput."""
+    if records is None or isinstance(records, Mapping):
+        return dict(records or {})
+    if isinstance(records, str | Path):
+        text = str(records)
+        return {"sql" if text.strip().partition(" ")[0].upper() in QUERY else "path": text}
+    raise InvalidInput(
+        f"records are a table of pandas, Polars, Arrow or DuckDB, a path, a SELECT or keys of a spec's 'records'; found "
+        f"{type(records).__name__}"
+    )

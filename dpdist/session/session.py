@@ -1,0 +1,79 @@
+"""A session: a data set, its cap and whom it protects; domain and questions become the same job that a YAML spec compiles to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidSpec
+from dpdist.identities import digest_of
+from dpdist.session.parts import Budget, Persons, Question, Records
+from dpdist.session.planned import PlannedRelease
+from dpdist.session.values import Values, attribute
+
+
+class Session:
+    """Releases of one data set.
+
+    Attributes:
+        attributes: those that were declared last, by their names.
+    """
+
+    def __init__(self, dataset: str, cap: Budget, protect: Persons | Records | None = None, **more: Any) -> None:
+        """Name the data set.
+
+        Args:
+            dataset: its name in the ledger.
+            cap: the most that all its releases may spend together; the same in every session of the data set.
+            protect: whom the guarantee protects. Default: every record by itself.
+            more: other keys of all its specs, such as ``neighbours``.
+        """
+        self.dataset, self.cap, self.protect, self.more = dataset, cap, protect or Records(), more
+        self.attributes: dict[str, Values] = {}
+
+    def domain(self, meant: Mapping[str, Any] | Domain | None = None, /, **attributes: Any) -> Domain:
+        """Declare the attributes of the records, each with all its values, in place of those declared before.
+
+        Args:
+            meant: a ``dpdist.Domain``, or attributes by names that are no words of Python.
+            attributes: see ``dpdist.session.values.attribute``.
+        Returns: the domain, without levels.
+        Raises: InvalidSpec, InvalidInput.
+        """
+        named = {each.name: each for each in meant.attributes} if isinstance(meant, Domain) else dict(meant or {})
+        self.attributes = {name: attribute(name, each) for name, each in {**named, **attributes}.items()}
+        return Domain(tuple(each.bins(name) for name, each in self.attributes.items()))
+
+    def plan(self, *questions: Question, budget: Budget, release: str | None = None, **more: Any) -> PlannedRelease:
+        """Plan a release; nothing is read, drawn or charged.
+
+        Args:
+            release: its id, which the ledger charges once. Default: the data set with a digest of all that is asked, so that the same
+                plan is the same release and another plan another one.
+            more: other keys of a spec, such as ``title``, ``noise``, ``postprocess`` and ``stream``.
+        Raises: InvalidSpec.
+        """
+        if not self.attributes:
+            raise InvalidSpec("the session has no domain yet; declare it with 'domain'")
+        if not questions or not all(isinstance(each, Question) for each in questions):
+            raise InvalidSpec("a plan is of one or more questions, such as dp.marginals(1, 2)")
+        amounts = {name: each for asked in questions for name, each in asked.amounts.items()}
+        twice = (name for asked in questions for name, each in asked.amounts.items() if each != amounts[name])
+        if (name := next(twice, None)) is not None:
+            raise InvalidSpec(
+                f"two questions declare different amounts of {name!r}; every column has one range, step and unit"
+            )
+        records = {**more.pop("records", {}), **({"person": self.protect.content} if self.protect.content else {})}
+        content = {
+            **({"records": records} if records else {}),
+            "domain": {name: each.content for name, each in self.attributes.items()},
+            **({"sums": amounts} if amounts else {}),
+            "workload": [each.entry for each in questions],
+            "budget": budget.content,
+            "ledger": {"dataset": self.dataset, "cap": self.cap.content},
+            **self.more,
+            **more,
+        }
+        name = release or f"{self.dataset}-{digest_of('session', content)[:12]}"
+        return PlannedRelease({"release": name, **content})

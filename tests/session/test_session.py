@@ -1,0 +1,249 @@
+"""Releases from Python: errors that come true, specs that come back, and one charge whatever form the records have."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+import pytest
+
+import dpdist as dp
+from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
+from dpdist.release.context import PRIVATE_STAGES, silent
+from dpdist.session import PlannedRelease, progress
+from dpdist.spec import load
+from tests import small
+
+KNOWN = "known4711"
+
+
+def session(**options: Any) -> dp.Session:
+    found = dp.Session("small", cap=dp.Budget(epsilon=4, delta=1e-6), **options)
+    found.domain(age=dp.numbers(0, 11), sex=["f", "m"], work=("a", "b", "c"))
+    return found
+
+
+def visits() -> pa.Table:
+    minutes = np.random.default_rng(3).integers(0, 240, 3000)
+    return small.records().append_column("minutes", pa.array(minutes))
+
+
+PLANS: dict[str, Callable[[dp.Session], PlannedRelease]] = {
+    "tables": lambda s: s.plan(dp.marginals(1, 2), budget=dp.Budget(epsilon=1, delta=1e-6)),
+    "pure": lambda s: s.plan(dp.marginals("sex", ("sex", "work")), budget=dp.Budget(epsilon=1)),
+    "distribution": lambda s: s.plan(
+        dp.cdf("age", by="sex", weight=2), dp.ranges("age"), budget=dp.Budget(rho="1/20"), mechanism="coa"
+    ),
+    "amounts": lambda s: s.plan(
+        dp.sums("minutes", by=("sex", "work"), between=(0, 240), step=1, unit="minutes"),
+        dp.means("minutes", by="sex", between=(0, 240), step=1, unit="minutes"),
+        dp.marginals(1),
+        budget=dp.Budget(epsilon=1, delta=1e-6),
+        noise="gaussian",
+    ),
+    "whole": lambda s: s.plan(
+        dp.question(predicates=["age >= 6"]), budget=dp.Budget(epsilon=1), postprocess={"integer": True}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_errors_come_true_and_the_spec_comes_back(home: Path, name: str) -> None:
+    """The half widths that are shown before are those that are published; YAML of the plan is the same job."""
+    planned = PLANS[name](session(protect=dp.Persons("person", most_records=2)))
+    file = Path("asked.yaml")
+    assert planned.to_yaml(file) == file.read_text()
+    assert PlannedRelease.read(file).content == planned.content
+    assert load(file, records=False).digest == planned.job.digest
+    done = planned.publish(visits())
+    table = done.answers.arrow
+    half = np.maximum(*(np.abs(pc.subtract(table[end], table["answer"]).to_numpy()) for end in ("low_95", "high_95")))
+    assert {each.group for each in planned.errors.groups} == set(table["group"].to_pylist())
+    for each in planned.errors.groups:
+        own = half[np.array(table["group"].to_pylist()) == each.group]
+        assert own.size == each.queries
+        assert each.half_width == pytest.approx(own.max(), rel=1e-3)
+        assert each.unit == ("minutes" if each.group.startswith("sum ") else "records")
+    assert not planned.publish(visits()).charged
+
+
+@pytest.mark.parametrize("name", ["tables", "pure", "distribution"])
+def test_the_budget_of_a_wanted_error_is_the_least(home: Path, name: str) -> None:
+    planned = PLANS[name](session())
+    group = planned.errors.groups[0].group
+    for factor in (0.3, 0.9, 5):
+        wanted = planned.errors.of(group) * factor
+        found = planned.for_half_width(group, wanted)
+        amount = {key: float(each) for key, each in found.content.items() if key != "delta"}
+        assert planned._errors_with(found.content).of(group) <= wanted
+        less = {**found.content, **{key: 0.97 * each for key, each in amount.items()}}
+        assert planned._errors_with(less).of(group) > wanted
+    with pytest.raises(InvalidInput, match="no group 'agee' is asked for; there are"):
+        planned.for_half_width("agee", 1)
+
+
+def test_records_of_every_form_are_the_same_records(home: Path) -> None:
+    import duckdb
+    import polars as pl
+
+    table, asked = visits(), session()
+    pyarrow.parquet.write_table(table, "visits.parquet")
+    kinds = {"age": "whole", "sex": "text", "work": "text"}
+    forms: list[Any] = [
+        table,
+        table.to_pandas(),
+        pl.from_arrow(table),
+        duckdb.from_arrow(table),
+        "visits.parquet",
+        Path("visits.parquet"),
+        {"path": "visits.parquet"},
+        {"sql": "SELECT age, sex, work FROM 'visits.parquet'", "types": kinds},
+    ]
+    found = []
+    for number, form in enumerate(forms):
+        planned = asked.plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), release=f"r{number}")
+        done = planned.publish(form)
+        found.append((done.tally.read, round(sum(done["age x sex x work"].arrow["answer"].to_pylist()), -3)))
+    assert set(found) == {(3000, 3000.0)}
+    query = asked.plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), release="q", records={"types": kinds})
+    assert query.publish("SELECT age, sex, work FROM 'visits.parquet'").tally.read == 3000
+
+
+def test_six_statements_answer(home: Path) -> None:
+    asked = session(protect=dp.Persons("person", most_records=2))
+    planned = asked.plan(dp.marginals(1, 2), budget=dp.Budget(epsilon=1))
+    done = planned.publish(visits().to_pandas())
+    assert done["work"].pandas()["work"].tolist() == ["a", "b", "c"]
+    asked_more = done.ask("quantile 0.5 of age by work", "sex=f")
+    assert [each.group.get("work") for each in asked_more] == ["a", "b", "c", None]
+    assert repr(asked_more).startswith("quantile 0.5 of age by work [work a]: 6 (5 .. 6)")
+    assert asked_more._repr_html_().count("<tr>") == 5
+    assert Path(done.page).read_text().startswith("<!doctype html>")
+    assert done["sex x work"].workload.shape[0] == done["sex x work"].arrow.num_rows == 6
+    with pytest.raises(InvalidInput, match="the release has no group 'wrok'; it has 'age', 'sex'"):
+        done["wrok"]
+    assert "± " in planned._repr_html_()
+    assert repr(planned).splitlines()[1].split() == ["group", "answers", "95", "%", "half", "width", "of"]
+
+
+class Sex(enum.Enum):
+    F = "f"
+    M = "m"
+
+
+def test_attributes_are_declared_in_any_form() -> None:
+    import pandas as pd
+    import polars as pl
+
+    asked = session()
+    forms: list[Any] = [["f", "m"], Sex, pd.CategoricalDtype(["f", "m"]), pl.Enum(["f", "m"]), {"categories": ["f", "m"]}]
+    forms += [dp.categories("f", "m"), dp.Attribute("x", categories=("f", "m"))]
+    for form in forms:
+        assert asked.domain(x=form).attributes == (dp.Attribute("x", categories=("f", "m")),)
+    edges = dp.Attribute("x", edges=(0, 1, 5), outside="clip", missing="none", labels=("low", "high"))
+    assert asked.domain(dp.Domain((edges,))).attributes == (edges,)
+    assert asked.domain({"a b": range(3)}, c=bool).names == ("a b", "c")
+    assert asked.domain(day=dp.dates("2026-01-01", "2026-12-31", every="month")).shape == (12,)
+
+
+def test_queries_of_a_matrix_or_a_workload_are_published(home: Path) -> None:
+    asked = dp.Session("small", cap=dp.Budget(epsilon=4))
+    domain = asked.domain(sex=["f", "m"], work=["a", "b", "c"])
+    workload = dp.workloads.marginals(domain, [1])
+    for rows in (workload, workload.unweighted.dense()):
+        planned = asked.plan(dp.rows(rows, "own.npy"), budget=dp.Budget(epsilon=1))
+        assert planned.job.workload.queries.unweighted.dense().tolist() == workload.unweighted.dense().tolist()
+    assert planned.publish(small.records()).answers.arrow.num_rows == 5
+
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "no domain": (
+        lambda: dp.Session("x", cap=dp.Budget(epsilon=1)).plan(dp.marginals(1), budget=dp.Budget(epsilon=1)),
+        "the session has no domain yet; declare it with 'domain'",
+    ),
+    "no question": (lambda: session().plan(budget=dp.Budget(epsilon=1)), "a plan is of one or more questions"),
+    "an entry": (lambda: session().plan({"cdf": {"of": "age"}}, budget=dp.Budget(epsilon=1)), "such as dp.marginals"),
+    "numbers and names": (lambda: dp.marginals(1, "age"), "by numbers of attributes, which 'among' may limit, or by their"),
+    "an unknown key": (lambda: dp.marginals(1, wieght=2), r"question.*wieght"),
+    "an unknown key of values": (lambda: dp.edges(0, 1, uint="years"), r"edges.*uint"),
+    "no values": (lambda: session().domain(age=7), "attribute 'age' is a list of names, bool, .* found int"),
+    "a range": (lambda: dp.means("m", between=(0, 1, 2)), "'between' is the smallest and the largest amount, found 3"),
+    "two ranges": (
+        lambda: session().plan(dp.sums("m", between=(0, 1)), dp.sums("m", between=(0, 2)), budget=dp.Budget(epsilon=1)),
+        "two questions declare different amounts of 'm'",
+    ),
+    "an unknown attribute": (
+        lambda: session().plan(dp.marginals("agee"), budget=dp.Budget(epsilon=1)).job,
+        "spec: attribute 'agee' does not exist; declared are age",
+    ),
+    "no records": (lambda: session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(7), "found int"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_in_one_line(home: Path, name: str) -> None:
+    act, said = REFUSED[name]
+    with pytest.raises((InvalidSpec, InvalidInput), match=said) as refused:
+        act()
+    assert "\n" not in str(refused.value)
+    assert not (home / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("column", ["age", "sex"])
+def test_a_table_of_mixed_types_is_refused_without_its_values(home: Path, column: str) -> None:
+    table = small.records().to_pandas().astype({column: object})
+    table.loc[5, column] = KNOWN if column == "age" else 4711.0815
+    with pytest.raises(InvalidSpec, match="has no Arrow form with one type a column") as refused:
+        session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(table)
+    assert "4711" not in f"{refused.value}{refused.value.args}"
+    assert refused.value.__suppress_context__
+    assert not [each for each in (home / "records").rglob("*") if each.is_file()]
+
+
+def test_a_key_is_made_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would not be the key of what was charged."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "new"))
+    planned = session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1))
+    with pytest.warns(UserWarning, match="a root key was made at .*root.key; back it up"):
+        planned.publish(small.records())
+    assert oct((tmp_path / "new" / "root.key").stat().st_mode)[-3:] == "600"
+    (tmp_path / "new" / "root.key").unlink()
+    with pytest.raises(KeyUnavailable, match="no root key at"):
+        session().plan(dp.marginals(1), budget=dp.Budget(epsilon=0.5)).publish(small.records())
+    for name in ("DPDIST_LEDGER", "DPDIST_ROOT_KEY_FILE"):
+        monkeypatch.setenv("DPDIST_HOME", str(tmp_path / name))
+        monkeypatch.setenv(name, f"sqlite:///{tmp_path}/other.db" if name == "DPDIST_LEDGER" else str(tmp_path / "no.key"))
+        with pytest.raises(KeyUnavailable, match="no root key at"):
+            session().plan(dp.marginals(1), budget=dp.Budget(epsilon=0.5)).publish(small.records())
+        monkeypatch.delenv(name)
+
+
+def test_a_first_plan_makes_a_private_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "new"))
+    assert session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).errors.groups
+    assert not caplog.records
+    assert oct((tmp_path / "new").stat().st_mode)[-3:] == "700"
+
+
+def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    shows: Any = types.ModuleType("IPython.display")
+    shows.HTML = str
+    shows.display = lambda html, display_id: types.SimpleNamespace(update=shown.append)
+    assert progress.shown() is silent
+    monkeypatch.setitem(sys.modules, "ipykernel", shows)
+    monkeypatch.setitem(sys.modules, "IPython.display", shows)
+    tell = progress.shown()
+    for stage in (*PRIVATE_STAGES, "answer"):
+        tell(stage, "3 of 17 blocks")
+    assert all(stage in shown[-1] for stage in PRIVATE_STAGES)
+    assert [html.count("3 of 17") for html in shown] == [0, 0, 1]
