@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dpdist.records.columns import Column, Kind
     from dpdist.records.csv_grammar import Grammar
 
+NOBODY = "none"
+"""In place of a column of persons."""
 SCHEMA = "release.schema.json"
 LETTERS = str.maketrans(
     {"ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D"}
@@ -65,7 +67,7 @@ def init(
     In a terminal it asks for what the options do not say, and first whether the first row of a CSV file holds names: if it is a record,
     nothing of it is shown or written.
     """
-    from dpdist.records.columns import columns_of, has_names
+    from dpdist.records.columns import columns_of, has_names, is_person
     from dpdist.spec import json_schema
     from dpdist.spec.outline import Asked, outline
 
@@ -81,10 +83,9 @@ def init(
     )
     found = _of_kinds(stated, types or [])
     if asks and person is None:
-        person = (
-            typer.prompt("Column that tells persons apart (empty: every record by itself)", default="", show_default=False)
-            or None
-        )
+        likely = next((column.name for column in found if is_person(column.name)), NOBODY)
+        told = typer.prompt(f"Column that tells persons apart ({NOBODY!r}: every record by itself)", default=likely)
+        person = None if told == NOBODY else told
     if asks and columns is None:
         shown = ", ".join(column.name for column in found if column.name != person)
         columns = typer.prompt("Columns to count, with commas between", default=shown)

@@ -28,6 +28,7 @@ from flows import (
 )
 from flows.release_commands import CHARGED, UNCHARGED
 from flows.signals import guarded
+from flows.studio import command as studio_command
 from flows.terminal import err, out
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
@@ -43,6 +44,7 @@ for command in (
     reading_commands.verify,
     reading_commands.export,
     reading_commands.site,
+    studio_command.studio,
 ):
     app.command()(command)
 app.add_typer(key_commands.app, name="keys")

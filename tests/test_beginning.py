@@ -106,6 +106,14 @@ def test_money_is_known_by_the_end_of_a_name() -> None:
     assert [name for name in (*MONEY, *OTHERS) if columns.is_money(name)] == list(MONEY)
 
 
+PERSONS = ("card", "customer_id", "CustomerID", "Kundennr", "Mitgliedsnummer", "patient no", "userUuid", "Usuario")
+NO_PERSONS = ("card_type", "id", "customer_age", "record_id", "order_no", "persona_grata", "username", "accounts", "branch")
+
+
+def test_a_column_of_persons_is_known_by_its_name() -> None:
+    assert [name for name in (*PERSONS, *NO_PERSONS) if columns.is_person(name)] == list(PERSONS)
+
+
 def test_texts_are_no_money_and_whoever_says_what_a_column_holds_is_believed(place: Path, command: CommandLine) -> None:
     pyarrow.parquet.write_table(
         pa.table({"paid": ["yes", "no"], "price": [1.5, 2.5], "cost": [1, 2]}), place / "mixed.parquet"
@@ -304,6 +312,7 @@ def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> Non
     ("answers", "code", "said"),
     [
         (b"y\nnobody\n\n", 1, "error: no column is called 'nobody'; there are person_id"),
+        (b"y\n\n\x04", 130, "Column that tells persons apart ('none': every record by itself) [person_id]"),
         (b"y\nperson_id\n\x04", 130, "interrupted"),
         (b"n\n", 1, "name all columns: --header name,name,..."),
         (b"\n", 1, "Does the first row of records.csv hold the columns' names? [y/N]"),

@@ -47,6 +47,13 @@ _KINDS: dict[str, Kind] = {
     "boolean": "boolean",
 }
 """By the families of ``dpdist.records.types``."""
+_PERSON = re.compile(
+    r"(account|card|client|customer|employee|household|member|participant|passenger|patient|person|respondent|student|subject|user"
+    r"|visitor|konto|kunden?|mitglieds?|nutzer|patienten|personen|versicherten|membre|personne|cliente|persona|usuario|paciente)"
+    r"(ids?|nr|nummer|no)?"
+)
+"""Words for persons, in English, German, French, Spanish and Italian, and for numbers of theirs."""
+_NUMBERS = ("code", "hash", "id", "key", "no", "nr", "num", "number", "nummer", "uuid")
 _TAXED = ("gross", "net", "brutto", "netto")
 
 
@@ -193,10 +200,21 @@ def _typed(name: str, found: pa.DataType) -> Column:
 
 def is_money(name: str) -> bool:
     """Whether a column's name ends in a word for money: "paid", "amount_eur", "unitPrice", "Rechnungsbetrag (brutto)"."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFKD", name)).lower()
-    plain = "".join(letter for letter in spaced if not unicodedata.combining(letter))
-    words = [word for word in re.findall(r"[a-z]+", plain) if word not in _TAXED]
+    words = [word for word in _words(name) if word not in _TAXED]
     return bool(words and _MONEY.fullmatch(words[-1])) or any(sign in name for sign in "€$£¥")
+
+
+def is_person(name: str) -> bool:
+    """Whether a column's name is that of persons, or of numbers of theirs: "card", "customer_id", "Kundennr", "PatientNo"."""
+    words = _words(name)
+    numbered = words[:-1] if len(words) > 1 and words[-1] in _NUMBERS else words
+    return len(numbered) == 1 and bool(_PERSON.fullmatch(numbered[0]))
+
+
+def _words(name: str) -> list[str]:
+    """The words of a column's name, without accents."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFKD", name)).lower()
+    return re.findall(r"[a-z]+", "".join(letter for letter in spaced if not unicodedata.combining(letter)))
 
 
 def _kind(found: pa.DataType) -> Kind:

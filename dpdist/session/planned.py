@@ -22,6 +22,7 @@ from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted
 from dpdist.release.running import run
 from dpdist.release.story import Release
+from dpdist.session.code import python_of
 from dpdist.session.errors import Errors
 from dpdist.session.parts import Budget
 from dpdist.session.progress import shown
@@ -139,6 +140,10 @@ class PlannedRelease:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+    def to_python(self) -> str:
+        """Statements that plan the same release."""
+        return python_of(self.content)
 
     def __repr__(self) -> str:
         return f"{self.plan!r}\n{self.errors!r}"

@@ -1,0 +1,139 @@
+"""What the studio's page shows of a draft: whether it is a spec, its errors, what it takes of the cap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from dpdist.errors import DpdistError, InvalidInput
+from dpdist.machine.state import state_folder
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import Ledger
+from dpdist.release.ahead import check_refusals
+from dpdist.release.assumed import Shape, assumed
+from dpdist.release.context import running
+from dpdist.release.extent import plans_in_one_process
+from dpdist.release.plan import Plan
+from dpdist.session import PlannedRelease
+from dpdist.session.errors import Errors
+
+Content = Mapping[str, Any]
+MOST_RECORDS = 1e12
+GROUPS = 60
+"""Groups of queries whose answers are drawn."""
+
+
+def shown(content: Content, folder: Path, records: float, shape: str) -> dict[str, Any]:
+    """Everything that the page shows of a draft; ``refused`` says what is wrong with it.
+
+    Args:
+        records: how many are assumed.
+        shape: how they are assumed to be spread over the values of an attribute.
+    """
+    draft = PlannedRelease(content, folder)
+    texts = {"yaml": draft.to_yaml(), "refused": ""}
+    try:
+        if not plans_in_one_process(draft.job):
+            return {**texts, "refused": "this plan takes long; save it and run 'dpdist plan'", "tables": []}
+        return {**texts, "python": draft.to_python(), "tables": _tables(draft, records, shape), **_cost(draft.plan)}
+    except DpdistError as refusal:
+        return {**texts, "refused": str(refusal), "tables": []}
+
+
+def _tables(draft: PlannedRelease, records: float, shape: str) -> list[dict[str, Any]]:
+    workload, found = draft.job.workload.queries, []
+    for block, each in list(zip(workload.blocks, draft.errors.groups, strict=True))[:GROUPS]:
+        likely = assumed(workload, block, records, cast("Shape", shape))
+        values = [None if math.isnan(value) else float(value) for value in likely.values]
+        found.append({**asdict(each), "labels": likely.labels, "values": values})
+    return found
+
+
+def _cost(planned: Plan) -> dict[str, Any]:
+    """The noise, and what of the cap a release like this takes."""
+    guarantee = planned.job.guarantee
+    share = float(guarantee.cap.share(planned.loss))
+    facts = planned.certificate()
+    return {
+        "noise": planned.noise.kind.label,
+        "mechanism": facts["mechanism"]["name"],
+        "epsilon": facts["privacy"]["epsilon"],
+        "delta": facts["privacy"]["delta"],
+        "protected": facts["privacy"]["unit"],
+        "share": share,
+        "releases": math.floor(1 / share + 1e-9) if share else None,
+        "spent": _spent(guarantee.dataset),
+        "warnings": planned.warnings,
+    }
+
+
+def _spent(dataset: str) -> float | None:
+    """The share of the data set's cap that has been spent; None where there is no ledger yet, which asking must not make."""
+    if not (state_folder() / "ledger.db").exists():
+        return None
+    with Ledger.at(state_folder()) as ledger:
+        found = [each for each in ledger.budgets() if each.dataset == dataset]
+    return max((1 - float(each.left / each.cap.limit) for each in found), default=None)
+
+
+def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
+    """For each question, by which factor the other questions' intervals would be narrower without it."""
+    whole, asked = _widths(PlannedRelease(content, folder).errors), list(content["workload"])
+    if len(asked) < 2:
+        return []
+    found = []
+    for place in range(len(asked)):
+        rest = {**content, "workload": asked[:place] + asked[place + 1 :]}
+        named = {name for entry in rest["workload"] for name in _columns(entry)}
+        sums = {name: each for name, each in content.get("sums", {}).items() if name in named}
+        kept = {key: each for key, each in rest.items() if key != "sums"} | ({"sums": sums} if sums else {})
+        alone = _widths(PlannedRelease(kept, folder).errors)
+        ratios = [whole[group] / alone[group] for group in alone if group in whole]
+        found.append({"question": place, "narrower": math.prod(ratios) ** (1 / len(ratios)) if ratios else None})
+    return found
+
+
+def _widths(errors: Errors) -> dict[str, float]:
+    return {each.group: each.half_width for each in errors.groups}
+
+
+def _columns(entry: Content) -> list[str]:
+    """Whatever a question may name as a column of amounts."""
+    values = [value for key, value in entry.items() if key not in ("marginals", "cdf", "ranges", "weight", "target")]
+    return [name for value in values for name in ([value] if isinstance(value, str) else value) if isinstance(name, str)]
+
+
+def charge(content: Content, folder: Path) -> dict[str, Any]:
+    """What publishing would charge. Raises: whatever would refuse it, before a record is read."""
+    draft = PlannedRelease(content, folder)
+    keys.ensure(state_folder())
+    with running("inline") as context:
+        check_refusals(context, draft.job)
+    facts = draft.plan.certificate()
+    return {
+        "release": draft.job.release,
+        "dataset": draft.job.guarantee.dataset,
+        **_cost(draft.plan),
+        "digest": facts["spec_digest"],
+    }
+
+
+def checked(content: object) -> Content:
+    """A draft that came over the wire. Raises: InvalidInput for what is no mapping."""
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise InvalidInput("a draft is a mapping of a spec's keys")
+    return content
+
+
+def number(text: object) -> float:
+    """An assumed number of records. Raises: InvalidInput."""
+    try:
+        found = float(str(text or 0))
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= MOST_RECORDS:
+        raise InvalidInput(f"the assumed number of records lies between 0 and {MOST_RECORDS:,.0f}")
+    return found

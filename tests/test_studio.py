@@ -1,0 +1,272 @@
+"""The studio: what its page shows is what is published, nothing is spent before somebody confirms, and no other page can ask it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import uvicorn
+import yaml
+
+import dpdist as dp
+from dpdist.errors import DpdistError, InvalidInput
+from dpdist.records.columns import Column
+from dpdist.release.assumed import assumed
+from dpdist.session import PlannedRelease
+from dpdist.workloads import explicit
+from flows.studio import command, drafts
+from flows.studio.server import PAGE, Desk, application
+from tests import HANGS, small
+from tests.page.browsing import SCREENS, browser, sync_api, violations
+
+__all__ = ["browser"]
+OTHER_LOOKS = (("phone", "light"), ("desk", "dark"))
+DRAFT = small.spec(
+    domain={"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}},
+    workload=[{"marginals": {"ways": [1, 2]}}, {"marginals": {"of": [["sex"]]}, "mean": "minutes", "weight": 3}],
+    sums={"minutes": {"from": 0, "to": 240, "unit": "minutes"}},
+)
+
+
+@pytest.fixture
+def desk(home: Path) -> Desk:
+    return Desk(Path("release.yaml").resolve(), [Column("sex", "text"), Column("paid", "money")], dict(DRAFT), None)
+
+
+def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: Desk) -> None:
+    found = desk.plan({"content": DRAFT, "records": "3000", "shape": "even"})
+    assert found["refused"] == ""
+    table = small.records().append_column("minutes", pa.array(np.full(3000, 7)))
+    rows = dp.run(yaml.safe_load(found["yaml"]), records=table, engine="inline").answers.arrow.to_pylist()
+    for group in found["tables"]:
+        half = max(row["high_95"] - row["answer"] for row in rows if row["group"] == group["group"])
+        assert group["half_width"] == pytest.approx(half, rel=1e-3)
+    by_name = {group["group"]: group for group in found["tables"]}
+    assert by_name["sex x work"]["values"] == pytest.approx([500.0] * 6)
+    assert by_name["sex x work"]["labels"][1] == "f, b"
+    assert by_name["sum of minutes by sex"]["values"] == [None, None]
+    assert desk.plan({"content": DRAFT})["spent"] == pytest.approx(found["share"])
+
+
+def test_assumed_answers_add_up() -> None:
+    domain = dp.Domain((dp.Attribute("x", edges=range(31)), dp.Attribute("y", categories=("a", "b"))))
+    workload = dp.workloads.marginals(domain, [0, 1, 2])
+    for block in workload.blocks:
+        even, falling = (assumed(workload, block, 1000, shape) for shape in ("even", "falling"))
+        assert len(even.labels) == even.values.size == min(block.queries, 24)
+        if block.queries <= 24:
+            assert even.values.sum() == pytest.approx(falling.values.sum()) == pytest.approx(1000)
+    rows = np.array([[1.0] * 60, [0, 1] * 30])
+    own = explicit(rows, domain)
+    assert assumed(own, own.blocks[0], 1000, "falling").values == pytest.approx([1000, 1000 * 0.8 / 1.8])
+
+
+def test_what_a_question_costs_the_others(home: Path, desk: Desk) -> None:
+    found = desk.costs({"content": DRAFT})["costs"]
+    assert [each["question"] for each in found] == [0, 1]
+    without = {**DRAFT, "workload": DRAFT["workload"][:1]}
+    alone = PlannedRelease({key: each for key, each in without.items() if key != "sums"}).errors
+    whole = PlannedRelease(DRAFT).errors
+    ratios = [whole.of(each.group) / each.half_width for each in alone.groups]
+    assert found[1]["narrower"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
+    assert desk.costs({"content": without}) == {"costs": []}
+
+
+CONTENTS: dict[str, dict[str, Any]] = {
+    "small": small.spec(),
+    "amounts": DRAFT,
+    "persons": small.spec(
+        records={"path": "x.csv", "called": "visits", "person": {"column": "who", "participations": None}}
+    ),
+    "a promise": small.spec(records={"path": "x.csv", "person": {"most_records": 3}}),
+    "shared": small.spec(ledger={"dataset": "d", "cap": {"rho": 1}, "shared_records": True}, postprocess={"integer": True}),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_python_of_a_draft_plans_the_same_release(home: Path, name: str) -> None:
+    code = PlannedRelease(CONTENTS[name]).to_python()
+    found: dict[str, Any] = {}
+    exec(code.rpartition("release = planned")[0], found)
+    assert found["planned"].job.digest == PlannedRelease(CONTENTS[name]).job.digest
+
+
+def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: Desk) -> None:
+    pyarrow.parquet.write_table(small.records(), "records.parquet")
+    content = small.spec()
+    with pytest.raises(InvalidInput, match="what is asked has changed since its charge was shown"):
+        desk.start({"content": content, "confirmed": ""})
+    shown = desk.charge({"content": content})
+    assert (shown["release"], shown["share"]) == ("small-1", pytest.approx(0.4, rel=1e-3))
+    with pytest.raises(InvalidInput, match="what is asked has changed"):
+        desk.start({"content": {**content, "budget": {"rho": 0.2}}, "confirmed": shown["digest"]})
+    assert not Path("release.yaml").exists()
+    with pytest.raises(DpdistError, match="rho"):
+        desk.charge({"content": {**content, "budget": {"rho": 3}}})
+    assert desk.progress({}) == {"printed": [], "ended": None}
+
+
+def test_a_file_that_somebody_else_has_changed_is_not_written_over(home: Path, desk: Desk) -> None:
+    assert desk.save({"content": DRAFT}) == {"saved": "release.yaml"}
+    assert yaml.safe_load(Path("release.yaml").read_text())["sums"] == DRAFT["sums"]
+    desk.save({"content": DRAFT})
+    Path("release.yaml").write_text("release: theirs\n")
+    with pytest.raises(InvalidInput, match="has changed since this page read it"):
+        desk.save({"content": DRAFT})
+    assert Path("release.yaml").read_text() == "release: theirs\n"
+
+
+@pytest.mark.parametrize("content", [[], "x", None, {1: 2}])
+def test_what_is_no_draft_is_refused(desk: Desk, content: Any) -> None:
+    for task in (desk.plan, desk.costs, desk.save, desk.charge, desk.start):
+        with pytest.raises(InvalidInput, match="a draft is a mapping"):
+            task({"content": content})
+    for records in ("many", "nan", -1, 1e13):
+        with pytest.raises(InvalidInput, match="the assumed number of records lies between"):
+            desk.plan({"content": DRAFT, "records": records})
+    with pytest.raises(InvalidInput, match="this is no YAML: "):
+        desk.parse({"yaml": "a: [", "confirmed": ""})
+
+
+def test_a_new_draft_begins_with_the_records_and_says_what_is_missing(home: Path) -> None:
+    content = command._begun(Path("visits.yaml").resolve(), Path("data/visits.parquet"))
+    assert (content["release"], content["records"]["path"]) == ("visits-1", "data/visits.parquet")
+    assert "domain" in drafts.shown(content, Path(), 10, "even")["refused"]
+
+
+@pytest.fixture
+def served(desk: Desk) -> Iterator[Any]:
+    """A studio at a port, as ``serve`` has it, in a thread."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(application(desk, port), log_level="critical", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield SimpleNamespace(port=port, desk=desk, url=f"http://127.0.0.1:{port}/?token={desk.token}")
+        server.should_exit = True
+        thread.join()
+
+
+def answer(port: int, method: str, path: str, **head: str) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS)
+    connection.request(method, path, body=head.pop("body", None), headers=head)
+    found = connection.getresponse()
+    return found.status, dict(found.getheaders()), found.read().decode()
+
+
+def test_only_the_page_with_the_token_at_this_machine_is_answered(served: Any) -> None:
+    """A page of another site can send requests to 127.0.0.1, under any name that it gives to it."""
+    port, token = served.port, served.desk.token
+    known = {"X-Token": token, "body": "{}"}
+    assert answer(port, "POST", "/ask/state", **known)[0] == 200
+    for head in ({}, {"X-Token": ""}, {"X-Token": token[:-1]}, {"X-Token": "é"}, {"Cookie": f"token={token}"}):
+        assert answer(port, "POST", "/ask/state", body="{}", **head)[0] == 403
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1.evil.example:{port}"):
+        assert answer(port, "POST", "/ask/state", **known, Host=host)[0] == 403
+    assert answer(port, "GET", "/")[0] == 403
+    assert answer(port, "GET", f"/?token={token}")[0] == 200
+    for path in ("/openapi.json", "/docs", "/ask/__class__", "/ask/_read", "/../pyproject.toml"):
+        assert answer(port, "POST", path, **known)[0] in (404, 405)
+    assert answer(port, "POST", "/ask/plan", **{**known, "body": "x" * (2**20 + 1)})[0] == 404
+    status, head, _ = answer(port, "OPTIONS", "/ask/plan", Origin="https://evil.example", **{"X-Token": token})
+    assert (status, [name for name in head if name.lower().startswith("access-control")]) == (405, [])
+    _, head, text = answer(port, "GET", f"/?token={token}")
+    head = {name.lower(): value for name, value in head.items()}
+    assert head["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert (head["cache-control"], head["referrer-policy"], head["x-frame-options"]) == ("no-store", "no-referrer", "DENY")
+    assert token not in text
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    for file in PAGE.iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//[a-z]+\.[a-z]|innerHTML|eval\(|\bstyle=", text), file.name
+
+
+LOOKS = [("phone", "dark"), ("desk", "light"), *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHER_LOOKS)]
+
+
+@pytest.mark.parametrize(("screen", "look"), LOOKS)
+def test_anybody_can_use_the_page(browser: Any, served: Any, screen: str, look: str) -> None:
+    """Under its own policy, by keyboard, without a violation of axe, and no wider than the screen."""
+    width, height = SCREENS[screen]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=look)
+    page, told = context.new_page(), []
+    expect = sync_api.expect
+    page.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.goto(served.url)
+    page.wait_for_selector("#tables table")
+    assert "This spec is complete" in page.inner_text("#status")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    before = page.inner_text("#tables .group >> nth=0")
+    page.focus("#slider")
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("#tables .group").first).not_to_have_text(before, use_inner_text=True)
+    first = page.locator("fieldset", has=page.locator("legend", has_text="Question 1"))
+    first.get_by_label("How many attributes").fill("7")
+    page.wait_for_selector("#status.refused")
+    assert page.locator("#charge").is_disabled()
+    first.get_by_label("How many attributes").fill("1")
+    page.wait_for_selector("#tables table")
+    page.get_by_text("What does each cost the others?").click()
+    expect(page.locator("#cost-1")).to_contain_text("narrower")
+    assert told == [message for message in told if "400" in message]
+    context.close()
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=look, bypass_csp=True)
+    page = context.new_page()
+    page.goto(served.url)
+    page.wait_for_selector("#tables table")
+    assert violations(page) == []
+    context.close()
+
+
+@pytest.mark.slow
+def test_a_release_from_its_columns_to_its_charge(browser: Any, home: Path) -> None:
+    """The command as it ships: columns are declared, questions asked, and one click that says what it takes publishes."""
+    pyarrow.parquet.write_table(small.records(), "visits.parquet")
+    studio = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "studio", "visits.yaml", "--records", "visits.parquet"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert studio.stderr is not None
+        context = browser.new_context()
+        page, expect = context.new_page(), sync_api.expect
+        page.goto(studio.stderr.readline().split()[-1])
+        page.get_by_label("Column that tells persons apart").select_option("person")
+
+        def field(name: str) -> Any:
+            return page.locator("fieldset", has=page.locator("legend", has_text=name))
+
+        for name, values in (("sex", "f, m"), ("work", "a, b, c")):
+            field(name).get_by_label("Counted as").select_option("categories")
+            field(name).get_by_label("All names").fill(values)
+        page.wait_for_selector("#tables table")
+        assert not (home / "ledger.db").exists()
+        page.get_by_text("Publish …").click()
+        page.wait_for_selector("#confirm[open]")
+        assert "Release visits-1 takes" in page.inner_text("#what")
+        page.get_by_text("Charge and publish").click()
+        expect(page.locator("#status")).to_have_text("Published.", timeout=HANGS * 1000)
+        context.close()
+    finally:
+        studio.terminate()
+        studio.wait(HANGS)
+    assert Path("releases/visits-1/index.html").exists()
+    assert yaml.safe_load(Path("visits.yaml").read_text())["records"]["person"] == {"column": "person"}
