@@ -61,7 +61,7 @@ def test_every_decision_is_on_the_site() -> None:
 
 
 def test_values_are_never_changed_in_place() -> None:
-    """Every dataclass is frozen, except the state of a loop, of a run or of a server, and what the verifier reads as it makes its one object."""
+    """Every dataclass is frozen, except the state of a loop, run or server, and what the verifier reads as it makes its one object."""
     changed = set()
     for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

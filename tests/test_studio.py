@@ -75,8 +75,8 @@ def test_assumed_answers_add_up() -> None:
 def test_what_a_question_costs_the_others(home: Path, desk: Desk) -> None:
     found = desk.costs({"content": DRAFT})["costs"]
     assert [each["question"] for each in found] == [0, 1]
-    without = {**DRAFT, "workload": DRAFT["workload"][:1]}
-    alone = PlannedRelease({key: each for key, each in without.items() if key != "sums"}).errors
+    without = {key: each for key, each in DRAFT.items() if key != "sums"} | {"workload": DRAFT["workload"][:1]}
+    alone = PlannedRelease(without).errors
     whole = PlannedRelease(DRAFT).errors
     ratios = [whole.of(each.group) / each.half_width for each in alone.groups]
     assert found[1]["narrower"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
