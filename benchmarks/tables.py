@@ -7,7 +7,9 @@ given epsilon and delta = 1e-9, with noise from a fixed seed; the number of reco
 total variation distances of the unbiased tables, of each projected onto non-negative cells with its total, and of those that agree with
 each other. 'squared' is the total squared error of the latter over that of the unbiased ones. 'CPU s' is the fit alone, on one core.
 'length' is the mean length of the intervals over that of the uncut ones around the unbiased answers; 'covered' is the least share of
-true counts that they hold, over counts of 0, 1 to 3, 4 to 10, 11 to 30, 31 to 100, 101 to 1,000 and above. FILE.npz holds an array of
+true counts that they hold, over counts of 0, 1 to 3, 4 to 10, 11 to 30, 31 to 100, 101 to 1,000 and above. 'records' is the mean total
+variation distance of the same tables of synthetic records, '3-way' that of all tables of three attributes with at most 10,000 cells of
+these records, whether they were measured or not. FILE.npz holds an array of
 whole numbers from 0 for each attribute, FILE.json the number of values of each (Adult with 14 attributes in the recorded figures);
 without them records are drawn.
 """
@@ -25,7 +27,8 @@ import numpy as np
 
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
-from dpdist.domain import Domain
+from dpdist.asking.synthetic import Model
+from dpdist.domain import Attribute, Domain
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.fitted_tables import cut_at, parts_of, together, tolerance_for
 from dpdist.grids.nearest_tables import threshold
@@ -39,7 +42,20 @@ DRAWN = (20, 8, 30, 12, 5)
 """Sizes of the attributes of records that are drawn."""
 SIZES = (0, 1, 4, 11, 31, 101, 1001)
 """Least counts of the sizes at which coverage is looked at."""
-COLUMNS = ("ways", "epsilon", "cells", "raw", "apart", "together", "squared", "CPU s", "length", "covered")
+COLUMNS = (
+    "ways",
+    "epsilon",
+    "cells",
+    "raw",
+    "apart",
+    "together",
+    "squared",
+    "CPU s",
+    "length",
+    "covered",
+    "records",
+    "3-way",
+)
 
 
 def records_of(given: argparse.Namespace) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -96,6 +112,13 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
     def variation(found: np.ndarray) -> float:
         return float(np.mean([np.abs(found[group] - truth[group]).sum() for group in groups])) / (2 * len(codes))
 
+    tables = tuple(fitted[part.first : part.stop].reshape(part.shape) for part in parts)
+    attributes = tuple(Attribute(f"x{place}", edges=range(size + 1)) for place, size in enumerate(sizes))
+    made = Model(attributes, tuple(part.axes for part in parts), tables, 1).made().codes
+    three = tables_of(sizes, 3)
+    beyond = [slice(part.first, part.stop) for part in parts_of(three)]
+    shares = [counted(each, three) / len(each) for each in (made, codes)]
+    three_ways = float(np.mean([np.abs(shares[0][part] - shares[1][part]).sum() / 2 for part in beyond]))
     around = covering(fitted, answers, half, 0.0)
     low, high = np.maximum(fitted - around, 0), fitted + around
     inside, size = (low <= truth) & (truth <= high), np.searchsorted(SIZES, truth, side="right")
@@ -113,6 +136,8 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
         f"{took:.1f}",
         f"{length:.2f}",
         f"{covered:.3f}",
+        f"{variation(counted(made, workload)):.4f}",
+        f"{three_ways:.4f}",
     )
     return f"| {' | '.join(figures)} |"
 

@@ -41,6 +41,7 @@ for command in (
     release_commands.backfill,
     reading_commands.show,
     reading_commands.ask,
+    reading_commands.synthesize,
     reading_commands.verify,
     reading_commands.export,
     reading_commands.site,

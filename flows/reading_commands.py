@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from dpdist.errors import InvalidInput
 from dpdist.machine.objects import place_at
 from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
 from flows import terminal
@@ -95,6 +96,35 @@ def ask(
     terminal.print_asked(answers, matrix)
     for note in found.notes:
         out.print(note, style="dim")
+
+
+def synthesize(
+    release: ReleaseName,
+    to: Annotated[Path, typer.Option("--to", help="the .parquet or .csv file to write, which must not be there yet")],
+    records: Annotated[
+        int | None, typer.Option(min=0, help="how many records. Default: as many as the release estimates")
+    ] = None,
+    copy: Annotated[int, typer.Option(min=0, help="another number gives other records of the same tables")] = 0,
+) -> None:
+    """Write synthetic records whose tables are those of a published release, and say which of its answers they keep; no budget.
+
+    They are made from the published measurement alone and are of no person. What the release did not measure is not in them.
+    """
+    from dpdist.asking import synthetic
+    from dpdist.asking.published import published
+    from dpdist.page import report
+
+    if to.exists():
+        raise InvalidInput(f"{to} exists; remove it, or name another file with --to")
+    if to.suffix not in (".parquet", ".csv"):
+        raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
+    where = found_at(release)
+    made = synthetic.model(published(where)).made(records, copy)
+    with where.copied() as folder:
+        found = made.kept(report.load(folder)[0])
+    made.write(to)
+    terminal.print_kept(found)
+    out.print(f"wrote {made.records.num_rows:,} synthetic records to {to}", soft_wrap=True)
 
 
 def verify(

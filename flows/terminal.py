@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from rich.text import Text
 from dpdist.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from dpdist.asking.kept import Kept
     from dpdist.asking.published import Answer
     from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
@@ -244,6 +245,16 @@ def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None)
     out.print(table)
     for row in covariance or []:
         out.print("  ".join(f"{value:>12.6g}" for value in row))
+
+
+def print_kept(groups: Iterable[Kept]) -> None:
+    """How many published answers lie within their intervals, where they are counted in synthetic records."""
+    from rich.table import Table
+
+    table = Table("group", "answers", "of these records within its 95 % interval", box=None, pad_edge=False)
+    for each in groups:
+        table.add_row(*each.row)
+    out.print(table)
 
 
 SMALL = 10

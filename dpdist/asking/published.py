@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -301,6 +301,18 @@ class Published:
     def _possible(self) -> Possible:
         """What is known of the true counts, where intervals are cut."""
         return Possible.of(self.certificate)
+
+    def estimates(self, vectors: Mapping[int, Matrix]) -> tuple[Matrix, Matrix]:
+        """The best linear unbiased estimates of products over attributes, in records, and their standard errors.
+
+        Args:
+            vectors: for some attributes one vector a product, (products, values).
+        Raises: NotMeasured.
+        """
+        products = len(next(iter(vectors.values())))
+        shares = np.full(products, 1.0 / self.measurement.domain.scale)
+        found = self.measurement.space.read(Functionals(shares, np.arange(products), vectors, products))
+        return found.values, np.sqrt(found.squares) * self.measurement.noise.deviation
 
     def _read(self, asked: Sequence[Linear]) -> Reading:
         try:

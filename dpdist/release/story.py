@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dpdist.asking.published import Asked, Published, published
+from dpdist.asking.synthetic import Synthetic, model
 from dpdist.errors import ReleaseConflict
 from dpdist.grids.answers import Answers
 from dpdist.machine import leases
@@ -116,6 +117,10 @@ class Release:
     def ask(self, *asked: str) -> Asked:
         """Answers to further questions: see ``dpdist.asking.published.Published.ask``. Nothing is charged."""
         return self.published.ask(*asked)
+
+    def synthetic(self, records: int | None = None, copy: int = 0) -> Synthetic:
+        """Synthetic records whose tables are those of the release: see ``dpdist.asking.synthetic``. Nothing is charged."""
+        return model(self.published).made(records, copy)
 
     def covariance(self, asked: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, in counts squared."""

@@ -75,6 +75,15 @@ def test_errors_come_true_and_the_spec_comes_back(home: Path, name: str) -> None
     assert not planned.publish(visits()).charged
 
 
+def test_errors_of_too_many_queries_are_not_computed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = PLANS["tables"](session())
+    monkeypatch.setattr("dpdist.release.predicted.MOST_QUERIES", 70)
+    with pytest.raises(InvalidInput, match="errors are predicted of up to 70 queries, found 83"):
+        planned.errors  # noqa: B018
+    monkeypatch.setattr("dpdist.release.predicted.MOST_QUERIES", 83)
+    assert planned.errors.groups
+
+
 @pytest.mark.parametrize("name", ["tables", "pure", "distribution"])
 def test_the_budget_of_a_wanted_error_is_the_least(home: Path, name: str) -> None:
     planned = PLANS[name](session())

@@ -1,0 +1,259 @@
+"""Synthetic records of a published release: post-processing of its measurement, free of any charge, and of no person.
+
+The tables that were measured are read from the measurement, brought to the nearest non-negative tables that agree with each other
+(``dpdist.grids.nearest_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
+largest gains in information first; then records are moved until all tables are met as nearly as whole records can (gradual updates).
+What no table measured, the dependence of attributes that share none for example, is not in the records.
+
+Source: Zhang et al. 2021 (PrivSyn), for the gradual updates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dpdist.asking.kept import Kept, kept
+from dpdist.asking.published import Published
+from dpdist.domain import Attribute
+from dpdist.errors import InvalidInput
+from dpdist.grids.nearest_tables import Axes, Family, nearest
+from dpdist.grids.space import MOST_PRODUCTS, NotMeasured
+from dpdist.operators import Matrix
+
+MOST_CELLS = 2**22
+"""Cells of all measured tables together, up to which synthetic records are made."""
+MOST_RECORDS = 10**8
+ROUNDS = 60
+"""In which records are moved towards the tables; the share that is moved falls from one half."""
+TOLERANCE = 0.01
+"""How far fitted tables may disagree, in standard errors of a cell."""
+MARK = {b"dpdist.synthetic": b"these records are synthetic: they are of no person"}
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Synthetic records.
+
+    Attributes:
+        codes: the bin of each value, (records, attributes).
+        records: the values; the metadata of the table say that they are synthetic.
+    """
+
+    attributes: tuple[Attribute, ...]
+    codes: Matrix
+    records: pa.Table
+
+    def write(self, path: Path) -> None:
+        """Write them as Parquet or CSV; the file says that they are synthetic: Parquet in its metadata, CSV by a column ``synthetic``."""
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        if path.suffix == ".csv":
+            column = pa.array(np.ones(len(self.codes), dtype=bool))
+            pyarrow.csv.write_csv(self.records.append_column("synthetic", column), path)
+        else:
+            pyarrow.parquet.write_table(self.records, path)
+
+    def kept(self, answers: pa.Table) -> list[Kept]:
+        """Which published tables they keep."""
+        return list(kept(self.codes, self.attributes, answers))
+
+
+@dataclass(frozen=True)
+class Model:
+    """Fitted tables of a release.
+
+    Attributes:
+        attributes: those that records have.
+        axes: of each table.
+        tables: non-negative, in records; they agree with each other.
+        seed: public: of the release's own digest.
+    """
+
+    attributes: tuple[Attribute, ...]
+    axes: tuple[Axes, ...]
+    tables: tuple[Matrix, ...]
+    seed: int
+
+    @cached_property
+    def total(self) -> int:
+        """Records as the release estimates their number."""
+        return round(float(np.mean([table.sum() for table in self.tables])))
+
+    def made(self, number: int | None = None, copy: int = 0) -> Synthetic:
+        """Synthetic records.
+
+        Args:
+            number: how many. Default: as many as the release estimates.
+            copy: another number gives other records of the same tables.
+        Raises: InvalidInput.
+        """
+        wanted = self.total if number is None else number
+        if not 0 <= wanted <= MOST_RECORDS:
+            raise InvalidInput(f"synthetic records are made up to {MOST_RECORDS:,}, found {wanted:,}")
+        state = np.random.default_rng([self.seed, copy])
+        codes = self.codes(wanted, state)
+        columns = {each.name: _values(each, codes[:, place], state) for place, each in enumerate(self.attributes)}
+        return Synthetic(self.attributes, codes, pa.table(columns).replace_schema_metadata(MARK))
+
+    def codes(self, number: int, state: np.random.Generator) -> Matrix:
+        """Bins of so many records, (records, attributes)."""
+        scale = number / max(sum(float(table.sum()) for table in self.tables) / len(self.tables), 1e-9)
+        wanted = [table * scale for table in self.tables]
+        codes = np.zeros((number, len(self.attributes)), dtype=np.int64)
+        for axis, given, place in self._order():
+            _drawn(codes, axis, given, wanted[place], self.axes[place], state)
+        for round_ in range(ROUNDS):
+            share = 0.5 * (1 - round_ / ROUNDS)
+            for axes, table in zip(self.axes, wanted, strict=True):
+                _moved(codes, axes, table, share, state)
+        return codes
+
+    def _order(self) -> Iterator[tuple[int, Axes, int]]:
+        """Each attribute, those before it that it is drawn given, and the table that says how: largest gains in information first."""
+        rest, known = set(range(len(self.attributes))), set[int]()
+        while rest:
+            options = [
+                (_information(self.tables[place], axes, axis, tuple(sorted(known & set(axes)))), -axis, place)
+                for place, axes in enumerate(self.axes)
+                for axis in set(axes) & rest
+            ]
+            _, axis, place = max(options)
+            yield -axis, tuple(sorted(known & set(self.axes[place]))), place
+            known.add(-axis)
+            rest.remove(-axis)
+
+
+def model(published: Published) -> Model:
+    """The fitted tables of a published release.
+
+    Raises: InvalidInput for a release that counts no records, or whose tables are not measured as values are declared, or too large.
+    """
+    measurement = published.measurement
+    domain = measurement.domain
+    if domain.sums_alone:
+        raise InvalidInput("this release measured sums and no counts of records, so it gives no synthetic records")
+    plain = len(domain.plain)
+    inside = {tuple(axis for axis in axes if axis < plain) for axes in measurement.space.tables}
+    axes = tuple(sorted(each for each in inside if each and not any(set(each) < set(other) for other in inside)))
+    lacking = next((each.name for place, each in enumerate(domain.plain) if not any(place in each for each in axes)), None)
+    if lacking is not None:
+        raise InvalidInput(f"this release measured no table of {lacking!r}, which its records would have")
+    family = Family(axes, domain.shape, (1.0,) * len(axes))
+    if (cells := sum(map(family.size, axes))) > MOST_CELLS:
+        raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
+    try:
+        found = [_read(published, each, domain.shape) for each in axes]
+    except NotMeasured:
+        raise InvalidInput(
+            "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
+        ) from None
+    tables = [values for values, _ in found]
+    error = min(float(errors.min()) for _, errors in found)
+    total = max(family.total(tables), 0.0)
+    fitted = nearest(family, tables, total, TOLERANCE * error).tables
+    return Model(domain.plain, axes, tuple(fitted), int(measurement.digest[:12], 16))
+
+
+def _read(published: Published, axes: Axes, shape: Sequence[int]) -> tuple[Matrix, Matrix]:
+    """Unbiased estimates of a table and their standard errors, in records. Raises: NotMeasured."""
+    sizes = tuple(shape[axis] for axis in axes)
+    values, errors = np.empty(math.prod(sizes)), np.empty(math.prod(sizes))
+    units = {axis: np.eye(shape[axis]) for axis in axes}
+    for start in range(0, values.size, MOST_PRODUCTS):
+        stop = min(start + MOST_PRODUCTS, values.size)
+        places = np.unravel_index(np.arange(start, stop), sizes)
+        vectors = {axis: units[axis][place] for axis, place in zip(axes, places, strict=True)}
+        values[start:stop], errors[start:stop] = published.estimates(vectors)
+    return values.reshape(sizes), errors.reshape(sizes)
+
+
+def _information(table: Matrix, axes: Axes, axis: int, given: Axes) -> tuple[int, float]:
+    """How much the attributes before it say of an attribute: how many there are, and the mutual information, in records times nats."""
+    joint = table.sum(axis=tuple(place for place, each in enumerate(axes) if each != axis and each not in given))
+    kept = [each for each in axes if each == axis or each in given]
+    own, others = kept.index(axis), tuple(place for place, each in enumerate(kept) if each != axis)
+    independent = joint.sum(axis=own, keepdims=True) * joint.sum(axis=others, keepdims=True) / max(joint.sum(), 1e-9)
+    inside = joint > 0
+    return min(len(given), 1), float((joint[inside] * np.log(joint[inside] / independent[inside])).sum())
+
+
+def _drawn(codes: Matrix, axis: int, given: Axes, table: Matrix, axes: Axes, state: np.random.Generator) -> None:
+    """Give every record a value of one attribute, as often as the table has it beside the values of others."""
+    kept = (*given, axis)
+    other = tuple(place for place, each in enumerate(axes) if each not in kept)
+    joint = table.sum(axis=other)
+    order = [each for each in axes if each in kept]
+    joint = np.moveaxis(joint, order.index(axis), -1)
+    shape = joint.shape[:-1]
+    rows = joint.reshape(-1, joint.shape[-1])
+    groups = _numbered(codes, [each for each in order if each != axis], shape)
+    by_group = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups, minlength=len(rows))
+    ends = np.cumsum(sizes)
+    for row, size, end in zip(rows, sizes, ends, strict=True):
+        if size:
+            shares = row / row.sum() if row.sum() > 0 else joint.reshape(-1, joint.shape[-1]).sum(axis=0) + 1e-12
+            values = np.repeat(np.arange(row.size), _whole(shares / shares.sum() * size, int(size)))
+            codes[by_group[end - size : end], axis] = state.permutation(values)
+
+
+def _whole(wanted: Matrix, total: int) -> Matrix:
+    """Whole numbers of a total, each next to what is wanted: the largest remainders are rounded up."""
+    down = np.floor(wanted).astype(np.int64)
+    up = np.argsort(down - wanted, kind="stable")[: total - int(down.sum())]
+    down[up] += 1
+    return down
+
+
+def _numbered(codes: Matrix, axes: Sequence[int], shape: Sequence[int]) -> Matrix:
+    """The cell of a table that each record is in."""
+    if not axes:
+        return np.zeros(len(codes), dtype=np.int64)
+    return np.asarray(np.ravel_multi_index(tuple(codes[:, axis] for axis in axes), tuple(shape)))
+
+
+def _moved(codes: Matrix, axes: Axes, table: Matrix, share: float, state: np.random.Generator) -> None:
+    """Move records from cells that hold too many to those that hold too few; most become copies of a record that is there."""
+    cells = _numbered(codes, axes, table.shape)
+    counts = np.bincount(cells, minlength=table.size)
+    over = counts - table.ravel()
+    free = np.floor(share * np.maximum(over, 0.0) + state.random(table.size)).astype(np.int64) * (over >= 1)
+    lack = np.maximum(-over, 0.0)
+    if not free.any() or not lack.any():
+        return
+    order = state.permutation(len(codes))
+    order = order[np.argsort(cells[order], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    place = np.arange(len(codes)) - starts[cells[order]]
+    leaving = order[place < np.minimum(free, counts)[cells[order]]]
+    goals = state.permutation(np.repeat(np.arange(table.size), _whole(lack / lack.sum() * leaving.size, leaving.size)))
+    copied = (counts[goals] > 0) & (state.random(leaving.size) < 0.5)
+    models = order[starts[goals[copied]] + state.integers(0, counts[goals[copied]])]
+    codes[leaving[copied]] = codes[models]
+    moved = leaving[~copied]
+    for axis, values in zip(axes, np.unravel_index(goals[~copied], table.shape), strict=True):
+        codes[moved, axis] = values
+
+
+def _values(attribute: Attribute, codes: Matrix, state: np.random.Generator) -> pa.Array:
+    """Values of a column: names, steps of the calendar, or numbers drawn evenly from their bins; none for missing or other ones."""
+    known = codes < attribute.values
+    if attribute.categories:
+        names = pa.array([*attribute.categories, *([None] * (attribute.size - attribute.values))], pa.string())
+        return names.take(pa.array(codes))
+    if attribute.times is not None:
+        labels = pa.array([attribute.times.label(step) for step in range(attribute.values)], pa.string())
+        return labels.take(pa.array(codes, mask=~known))
+    edges = np.asarray(attribute.edges, dtype=np.float64)
+    low, high = (edges[np.minimum(codes + end, edges.size - 1)] for end in (0, 1))
+    if (edges == np.floor(edges)).all():
+        return pa.array(state.integers(low.astype(np.int64), np.maximum(high, low + 1).astype(np.int64)), mask=~known)
+    return pa.array(low + state.random(len(codes)) * (high - low), mask=~known)
