@@ -6,9 +6,9 @@ Root mean squared error of a query under Gaussian noise at privacy cost 1 (noise
 'published' are the paper's figures (Xiao, He, Zhang, Kifer: ResidualPlanner+), 'HDMM' those it gives for HDMM. CPU seconds of one
 thread, under whatever else the machine did, for the strategy and its bound together: compare them with each other only.
 
-Where the bound leaves 10 % of squared error or more (Loans and Adult from two attributes on), neither rank nor symmetry certifies more:
-the queries have up to 21 million different rows, and prefixes of four or five attributes tell nearly all cells apart. The 1-way tables of
-CPS are certified to 4e-7 by symmetry (benchmarks/results/symmetry.md).
+Where the bound leaves 10 % of squared error or more (Loans from three attributes on, Adult from two), neither rank nor symmetry certifies
+more: the queries have up to 21 million different rows, and prefixes of four or five attributes tell nearly all cells apart. The 1-way
+tables of CPS are certified to 4e-7 by symmetry (benchmarks/results/symmetry.md).
 """
 
 from __future__ import annotations

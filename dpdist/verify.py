@@ -814,22 +814,39 @@ class Claimed:
         return mean if spread == 1 else np.kron(mean, np.eye(spread) / spread)[:cells, :cells]
 
     def product_bound(self, parts: Sequence[Array]) -> float:
-        """(sum_S (sum_b w_b^2 prod_{i in S} a_bi^2 prod_{i in b, not S} c_bi^2)^1/2)^2 for weights that are products of q_i^2, where
-        S_bi = (D_i^1/2 V_bi D_i^1/2)^1/2, c = q'S q and a = tr S - c: docs/mathematics.md, section 6, proves that it is a bound."""
-        sums: dict[tuple[int, ...], float] = {}
+        """max_k (sum_S tr (sum_b w_b^2 prod_{i in S} a_bi^2 prod_{i in b, not S} c_bi^2 S_bk^2)^1/2)^2, over sets S without k, for weights
+        that are products of q_i^2, where S_bi = (D_i^1/2 V_bi D_i^1/2)^1/2, c = q'S q and a = tr S - c: docs/mathematics.md, section 6,
+        proves that it is a bound. k is an attribute that is asked otherwise than value by value, if there is one."""
+        near(min(part.min() for part in parts) >= 0, True, what="weights of all cells: ")
+        roots_of = [np.sqrt(part / part.sum()) for part in parts]
+        known: list[tuple[float, dict[int, tuple[Array, float, float]]]] = []
+        mixed = set()
         for group in self.groups:
             near(group.separable, True, what="queries that are products: ")
-            both = {}
             few(2 ** len(group.axes), MOST_NUMBERS // 2**8, "the subsets of attributes")
+            along = {}
             for axis in group.axes:
                 few(self.shape[axis], MOST_CELLS, "an attribute")
-                q = np.sqrt(parts[axis] / parts[axis].sum())
-                root, vectors = roots(q[:, None] * group.gram(axis, q.size) * q)
-                both[axis] = float(root @ (vectors.T @ q) ** 2), float(root.sum())
-            for subset in itertools.chain.from_iterable(itertools.combinations(both, size) for size in range(len(both) + 1)):
-                product = group.unit * math.prod(whole - c if axis in subset else c for axis, (c, whole) in both.items())
-                sums[subset] = sums.get(subset, 0.0) + product**2
-        return sum(map(math.sqrt, sums.values())) ** 2
+                q, gram = roots_of[axis], group.gram(axis, self.shape[axis])
+                mixed |= {axis} if (gram != gram[0, 0] * np.eye(q.size)).any() else set()
+                root, vectors = roots(q[:, None] * gram * q)
+                along[axis] = q[:, None] * gram * q, float(root @ (vectors.T @ q) ** 2), float(root.sum())
+            known.append((group.unit, along))
+        return max(self.bound_along(known, k, np.outer(roots_of[k], roots_of[k])) for k in mixed or {0})
+
+    @staticmethod
+    def bound_along(
+        known: Sequence[tuple[float, Mapping[int, tuple[Array, float, float]]]], k: int, unasked: Array
+    ) -> float:
+        grams: dict[tuple[int, ...], Array] = {}
+        for unit, along in known:
+            others = sorted(along.keys() - {k})
+            for subset in itertools.chain.from_iterable(
+                itertools.combinations(others, size) for size in range(len(others) + 1)
+            ):
+                product = unit * math.prod(along[i][2] - along[i][1] if i in subset else along[i][1] for i in others)
+                grams[subset] = grams.get(subset, 0.0 * unasked) + product**2 * (along[k][0] if k in along else unasked)
+        return sum(float(roots(gram)[0].sum()) for gram in grams.values()) ** 2
 
     # ---- what is published
 

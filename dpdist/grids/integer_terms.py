@@ -160,7 +160,7 @@ def orthogonal_to(direction: Matrix, scaled: Matrix) -> Matrix:
     """Rows rounded to integers that are orthogonal to whole numbers, exactly.
 
     What rounding leaves of the inner product is taken out by multiples of the numbers in falling order, and the rest by two entries
-    whose numbers differ by one.
+    whose numbers differ by one, or else have no common divisor.
     """
     rounded = np.rint(scaled).astype(np.int64)
     left = rounded @ direction
@@ -170,17 +170,33 @@ def orthogonal_to(direction: Matrix, scaled: Matrix) -> Matrix:
         steps = np.rint(left / number).astype(np.int64)
         rounded[:, place] -= steps
         left = left - steps * number
+    if left.any():
+        pair = coprime_pair(direction)
+        if pair is None:
+            raise InvalidInput(
+                "a direction needs two numbers without a common divisor, or a one, so that rows can be made orthogonal"
+            )
+        low, high = pair
+        first, second = int(direction[low]), int(direction[high])
+        if second == first + 1:
+            steps = -left
+        else:  # first * steps = left modulo second, with steps of at most half of it
+            steps = left * pow(first, -1, abs(second)) % abs(second)
+            steps -= abs(second) * (2 * steps > abs(second))
+        rounded[:, low] -= steps
+        rounded[:, high] -= (left - first * steps) // second
+    return rounded
+
+
+def coprime_pair(direction: Matrix) -> tuple[int, int] | None:
+    """Places of two whole numbers that differ by one, else of the least two without a common divisor; None if there are none."""
     ascending = np.argsort(direction, kind="stable")
     apart = np.flatnonzero(np.diff(direction[ascending]) == 1)
-    if left.any():
-        if apart.size == 0:
-            raise InvalidInput(
-                "a direction needs two numbers that differ by one, or a one, so that rows can be made orthogonal"
-            )
-        low, high = ascending[apart[0]], ascending[apart[0] + 1]
-        rounded[:, high] -= left
-        rounded[:, low] += left
-    return rounded
+    if apart.size:
+        return int(ascending[apart[0]]), int(ascending[apart[0] + 1])
+    small = [int(place) for place in np.argsort(np.abs(direction), kind="stable") if abs(direction[place]) > 1]
+    pairs = ((i, j) for k, j in enumerate(small) for i in small[:k])
+    return next(((i, j) for i, j in pairs if math.gcd(int(direction[i]), int(direction[j])) == 1), None)
 
 
 def along(matrix: Matrix, tensor: Matrix, position: int) -> Matrix:

@@ -1,8 +1,9 @@
 """Unions of products with oblique contrasts: every attribute's rows are orthogonal to a direction u_i of its own.
 
 ``residual`` fixes u_i = 1/n_i. Any u with 1'u = 1 is as exact: a table is the sum of its parts in u 1' and I - u 1', rows A_i with
-A_i u_i = 0 measure the second, and J_S = sum over blocks b of w_b^2 prod_{i in S} J_bi(u_i) prod_{i in b, not in S} u_i'V_bi u_i. The
-directions are optimised with the exact gradient (docs/mathematics.md, section 6), then made whole numbers.
+A_i u_i = 0 measure the second, and J_S = sum over blocks b of w_b^2 prod_{i in S} J_bi prod_{i in b, not in S} u_i'V_bi u_i, where J_bi is
+the variance that A_i leaves. Directions and rows are optimised together with the exact gradient (docs/mathematics.md, section 6), then the
+directions are made whole numbers.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from dpdist.grids.terms import Directions, share_of, subsets
-from dpdist.operators import Identity, Matrix, Stack, Total
+from dpdist.grids.integer_terms import coprime_pair
+from dpdist.grids.terms import Directions, share_of
+from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.problem import EPSILON
-from dpdist.strategies.product_bound import product_bound
+from dpdist.strategies.product_bound import BlockGrams, Place, Slopes, product_bound, sum_of_roots
 from dpdist.strategies.representations import ObliqueStrategy
 from dpdist.strategies.residual_bases import Grams, centred_along, products_over
 from dpdist.workloads import Workload
@@ -30,6 +32,9 @@ EVALUATION = 150.0
 """Products of matrices that the optimum of one attribute's gram takes, about, from the weights of the last one."""
 TOLERANCE = 1e-5
 """Of those optima."""
+ROUNDS = 20
+SETTLED = 1e-6
+"""Rounds in which attributes that are asked in several ways agree on their rows, and the relative gain at which they end."""
 FINENESS = 64
 """Whole numbers of a direction are about so large."""
 
@@ -56,7 +61,7 @@ def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
 
 
 def tuned(workload: Workload) -> Directions:
-    """Whole-number directions of the attributes that are asked in one way, other than value by value; none where it takes too long."""
+    """Whole-number directions of the attributes that are asked otherwise than value by value; none where it takes too long."""
     asked = _DirectionCost.of(workload)
     work = EVALUATION * sum(float(workload.domain.shape[axis]) ** 3 for axis in asked.free)
     steps = int(min(STEPS, WORK // max(work, 1.0)))
@@ -86,84 +91,74 @@ def _share(free: Matrix) -> Matrix:
 
 
 def _whole(share: Matrix) -> Matrix:
-    """Whole numbers along u, two of which differ by one."""
+    """Whole numbers along u, two of which have no common divisor, or one of which is one."""
     out: Matrix = np.rint(share * share.size * FINENESS).astype(np.int64)
-    order = np.argsort(out, kind="stable")
-    if not (np.diff(out[order]) == 1).any():
-        closest = int(np.argmin(np.diff(share[order])))
-        out[order[closest + 1]] = out[order[closest]] + 1
+    smallest = int(np.argmin(np.abs(out)))
+    while (np.abs(out) != 1).all() and coprime_pair(out) is None:
+        out[smallest] += 1
     return out
 
 
 @dataclass(frozen=True)
 class _DirectionCost:
-    """The cost as a function of the directions.
+    """The cost as a function of the directions, where an attribute has the same rows in all residual spaces.
 
     Attributes:
-        grams: of the free attributes: those asked in one way.
-        blocks: squared weight, and the asked attributes.
-        fixed: (J, mean) of the other attributes in each block.
-        dual: of each attribute's last optimum, from which the next one starts.
+        free: attributes whose directions are optimised: those whose values are not all asked alike.
+        apart: J_bi of every gram under the last rows, from which the next ones are sought.
+        dual: of each attribute's last optimum.
     """
 
-    grams: Mapping[int, Matrix]
-    blocks: tuple[tuple[float, tuple[int, ...]], ...]
-    fixed: tuple[Mapping[int, tuple[float, float]], ...]
+    asked: BlockGrams
+    free: tuple[int, ...]
+    apart: dict[Place, float] = field(default_factory=dict)
     dual: dict[int, Matrix] = field(default_factory=dict)
-
-    @property
-    def free(self) -> tuple[int, ...]:
-        return tuple(self.grams)
 
     @staticmethod
     def of(workload: Workload) -> _DirectionCost:
-        kinds: dict[int, dict[str, Matrix]] = {}
-        plain: set[int] = set()
-        places = []
-        for block in workload.blocks:
-            given = {}
-            for axis, raw, factor in zip(block.axes, block.factors, block.scaled(block.factors), strict=True):
-                if isinstance(raw, Total) and raw is factor:
-                    continue
-                known = kinds.setdefault(axis, {})
-                if factor.fingerprint not in known:
-                    known[factor.fingerprint] = factor.gram()
-                given[axis] = factor.fingerprint
-                plain |= {axis} if isinstance(factor, Identity) else set()
-            places.append((block.weight**2, given))
-        free = {a: next(iter(known.values())) for a, known in kinds.items() if len(known) == 1 and a not in plain}
-        free = {axis: gram for axis, gram in free.items() if gram.shape[0] > 2}
-        fixed = [
-            {axis: _alike(kinds[axis][name]) for axis, name in given.items() if axis not in free} for _, given in places
-        ]
-        return _DirectionCost(free, tuple((square, tuple(sorted(given))) for square, given in places), tuple(fixed))
+        asked = BlockGrams.of(workload)
+        # of two values J = g max(u)^2 has a kink where it is least, at equal shares
+        return _DirectionCost(asked, tuple(a for a, alike in asked.alike.items() if not alike and asked.sizes[a] > 2))
 
-    def cost(self, shares: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
+    def cost(self, free: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
         """log J and its gradient in every direction."""
-        parts = {axis: self._part(axis, share) for axis, share in shares.items()}
-        inner: dict[tuple[int, ...], list[tuple[float, tuple[int, ...]]]] = {}
-        for (square, axes), fixed in zip(self.blocks, self.fixed, strict=True):
-            values = {a: fixed[a] if a in fixed else (parts[a].apart, parts[a].along) for a in axes}
-            for subset in subsets(axes):
-                product = square * math.prod(values[a][0] if a in subset else values[a][1] for a in axes)
-                inner.setdefault(subset, []).append((product, axes))
-        roots = {subset: math.sqrt(sum(product for product, _ in found)) for subset, found in inner.items()}
-        total = sum(roots.values())
-        gradients = {axis: np.zeros(share.size) for axis, share in shares.items()}
-        for subset, found in inner.items():
-            for product, axes in found:
-                for axis in axes:
-                    if axis in parts and roots[subset] > 0:
-                        part = parts[axis]
-                        of_log = part.apart_gradient / part.apart if axis in subset else part.along_gradient / part.along
-                        gradients[axis] += product / (roots[subset] * total) * of_log
+        asked = self.asked
+        shares = {axis: free.get(axis, share_of(None, asked.sizes[axis])) for axis in asked.alike}
+        along = {place: float(shares[place[0]] @ gram @ shares[place[0]]) for place, gram in asked.grams.items()}
+        apart = {place: self.apart.get(place, float(np.trace(gram))) for place, gram in asked.grams.items()}
+        total, slopes = sum_of_roots(asked.blocks, along, apart)
+        leans: dict[int, Matrix] = {}
+        for _ in range(ROUNDS):
+            before = total
+            for axis, share in shares.items():
+                found, leans[axis] = self._rows(axis, share, apart, slopes)
+                apart.update(found)
+            total, slopes = sum_of_roots(asked.blocks, along, apart)
+            if len(apart) == len(shares) or abs(before - total) <= SETTLED * total:
+                break
+        self.apart.update(apart)
+        gradients = {}
+        for axis in free:
+            names = [place for place in asked.grams if place[0] == axis]
+            gradients[axis] = 2.0 * sum(slopes.apart[place] for place in names) * leans[axis]
+            for place in names:
+                gradients[axis] += 4.0 * slopes.along[place] / along[place] * asked.grams[place] @ shares[axis]
         return 2.0 * math.log(total), gradients
 
-    def _part(self, axis: int, share: Matrix) -> _AlongDirection:
-        """J and mean of an attribute along u. At the optimal dual weights v, J is tr((D^1/2 G D^1/2)^1/2)^2 / sum(v)."""
-        gram = self.grams[axis]
-        centred = centred_along(gram, share)
+    def _rows(
+        self, axis: int, share: Matrix, apart: Mapping[Place, float], slopes: Slopes
+    ) -> tuple[dict[Place, float], Matrix]:
+        """J_bi of an attribute's grams under the rows that are best for all of them together, and the gradient of the logarithm of
+        what they cost together: at the optimal dual weights v that is tr((D^1/2 G D^1/2)^1/2)^2 / sum(v)."""
+        grams = {place: gram for place, gram in self.asked.grams.items() if place[0] == axis}
+        if self.asked.alike[axis]:  # value by value: (n - 1)^2 / n
+            return {place: float(gram[0, 0]) * (share.size - 1) ** 2 / share.size for place, gram in grams.items()}, share
+        mix = {place: slopes.apart[place] / apart[place] if apart[place] > 0 else 0.0 for place in grams}
+        together = np.sum([mix[place] * gram for place, gram in grams.items()], axis=0)
+        centred = centred_along(together, share)
         scale = float(np.trace(centred))
+        if scale <= 0:  # nothing varies
+            return dict.fromkeys(grams, 0.0), np.zeros_like(share)
         solved = coa(centred / scale, tolerance=TOLERANCE, start=self.dual.get(axis))
         assert solved.solve is not None
         assert solved.solve.dual is not None
@@ -175,31 +170,7 @@ class _DirectionCost:
         roots = np.sqrt(values[kept])
         spread = root[:, None] * vectors[:, kept]
         trace = float(roots.sum())
-        inverse = (spread / roots) @ spread.sum(axis=0) * trace  # R 1
-        turned = inverse - share * inverse.sum()
-        return _AlongDirection(float(share @ gram @ share), trace**2, 2.0 * gram @ share, -2.0 * gram @ turned)
-
-
-@dataclass(frozen=True)
-class _AlongDirection:
-    """u'V u and J of one attribute, with their gradients in u."""
-
-    along: float
-    apart: float
-    along_gradient: Matrix
-    apart_gradient: Matrix
-
-
-def _alike(gram: Matrix) -> tuple[float, float]:
-    """J and mean of a gram along equal shares."""
-    share = share_of(None, gram.shape[0])
-    centred = centred_along(gram, share)
-    scale = float(np.trace(centred))
-    if scale <= 0:
-        return 0.0, float(share @ gram @ share)
-    off = gram - np.diag(np.diag(gram))
-    if not off.any() and np.ptp(np.diag(gram)) == 0:  # value by value: (n - 1)^2 / n
-        return float(gram[0, 0]) * (gram.shape[0] - 1) ** 2 / gram.shape[0], float(share @ gram @ share)
-    cost = coa(centred / scale, tolerance=TOLERANCE).workload_cost
-    assert cost is not None
-    return cost * scale, float(share @ gram @ share)
+        turned = spread - np.outer(share, spread.sum(axis=0))
+        inverse = (turned / roots) @ turned.T * trace  # (I - u 1') R (I - 1 u')
+        lean = -2.0 * together @ ((turned / roots) @ spread.sum(axis=0)) / trace
+        return {place: max(float(np.einsum("ij,ij->", gram, inverse)), 0.0) for place, gram in grams.items()}, lean
