@@ -14,7 +14,7 @@ from dpdist.domain.attributes import (
 from dpdist.domain.domain import Domain, sizes_of
 from dpdist.domain.labels import BinLabels, EvenEdges, MadeLabels, TimeLabels, even_edges
 from dpdist.domain.layout import Layout
-from dpdist.domain.lines import cuts_of, line_attribute, line_name, line_of, numbers_of
+from dpdist.domain.lines import cuts_of, greatest_numbers, line_attribute, line_name, line_of, numbers_of
 
 __all__ = [
     "DROP",
@@ -34,6 +34,7 @@ __all__ = [
     "amounts_attribute",
     "cuts_of",
     "even_edges",
+    "greatest_numbers",
     "line_attribute",
     "line_name",
     "line_of",

@@ -49,7 +49,7 @@ def line_of(first: Attribute, second: Attribute, coefficients: tuple[int, int]) 
     if first.times is not None or second.times is not None:
         _check_dates(first, second, coefficients)
     line = Line(pair, coefficients)
-    if max(map(abs, _ends(line))) >= EXACT:
+    if max(abs(number) for number in (*coefficients, *sum(_terms(line), ()))) >= EXACT // 2:
         raise InvalidInput(
             f"{line_name(_named(line))!r} goes beyond 2^53, where whole numbers are not exact; take smaller ones"
         )
@@ -91,12 +91,17 @@ def _firsts(line: Line) -> tuple[int, int]:
     return 0, int(first.times.numbers(np.array([second.times.first], dtype="datetime64[s]"))[0])
 
 
-def _ends(line: Line) -> tuple[int, int]:
-    """The least and the largest number."""
-    terms = [
+def _terms(line: Line) -> list[tuple[int, int]]:
+    """What each attribute adds at both of its ends."""
+    return [
         (factor * begin, factor * (begin + attribute.values - 1))
         for attribute, factor, begin in zip(line.of, line.coefficients, _firsts(line), strict=True)
     ]
+
+
+def _ends(line: Line) -> tuple[int, int]:
+    """The least and the largest number."""
+    terms = _terms(line)
     return sum(map(min, terms)), sum(map(max, terms))
 
 
@@ -160,6 +165,13 @@ def _places(numbers: range | NDArray[np.int64], cuts: Sequence[int]) -> list[int
     else:
         found = {int(place) for place in np.searchsorted(numbers, np.asarray(cuts, dtype=np.int64), side="right")}
     return sorted(found - {0, len(numbers)})
+
+
+def greatest_numbers(attribute: Attribute) -> NDArray[np.float64]:
+    """The greatest number in every bin of the attribute of a line; the least is the edge where the bin begins."""
+    assert attribute.line is not None
+    numbers, ends = _occurring(attribute.line), np.asarray(attribute.edges, dtype=np.float64)[1:]
+    return ends - 1 if isinstance(numbers, range) else numbers[np.searchsorted(numbers, ends) - 1].astype(np.float64)
 
 
 def cuts_of(asked: Sequence[Sequence[int] | None]) -> tuple[int, ...] | None:

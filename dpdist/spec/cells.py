@@ -102,9 +102,17 @@ class CountedCells:
         return line_of(first, second, (a, b))
 
     def check_line(self, entry: QuerySpec) -> None:
-        """Raises: InvalidInput where queries are over a line that two attributes do not have."""
-        if entry.kind.line is not None:
-            self._line(entry)
+        """Raises: InvalidInput where queries are over a line that two attributes do not have, or whose name another number has."""
+        asked = entry.kind.line
+        if asked is None:
+            return
+        self._line(entry)
+        lines = [each.kind.line for each in self.entries if each.kind.line is not None]
+        name = line_name(asked)
+        if name in {*self.attributes, *self.sums} or any(line_name(each) == name and each != asked for each in lines):
+            raise InvalidInput(
+                f"two numbers are called {name!r}; rename an attribute, and say in 'records.columns' which column it is"
+            )
 
     @property
     def quantity(self) -> Quantity:

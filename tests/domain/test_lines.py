@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dpdist.domain import DROP, NOWHERE, Attribute, cuts_of, even_edges, line_attribute, line_name, line_of, numbers_of
 from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput
+from dpdist.workloads.predicates import satisfied
 
 COEFFICIENTS = st.integers(-4, 4).filter(bool)
 
@@ -98,3 +99,26 @@ def test_a_line_is_named_by_its_sum() -> None:
         "-3 x - 2 y",
     ]
     assert cuts_of([(3, 1), None]) is None
+
+
+@given(
+    COEFFICIENTS, COEFFICIENTS, st.integers(1, 6), st.integers(1, 6), st.lists(st.integers(-30, 30), max_size=4), st.data()
+)
+def test_comparisons_with_a_line_pick_the_pairs_that_satisfy_them_or_are_refused(
+    a: int, b: int, values: int, others: int, cuts: list[int], data: st.DataObject
+) -> None:
+    """Also between the edges of bins, where no number of the line lies between a bound and an edge."""
+    attribute = line_attribute(line_of(whole("x", 0, values), whole("y", 1, others), (a, b)), cuts, everywhere=True)
+    numbers = np.array([a * x + b * (1 + y) for x, y in product(range(values), range(others))])
+    bins, _ = attribute.encode(numbers.astype(np.float64))
+    bound = data.draw(st.integers(int(numbers.min()) - 2, int(numbers.max()) + 2))
+    compare = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+    if bound in numbers:
+        compare |= {"=": np.equal, "!=": np.not_equal}
+    for sign, of in compare.items():
+        truth = of(numbers, bound)
+        if any(np.unique(truth[bins == each]).size > 1 for each in range(attribute.values)):
+            with pytest.raises(InvalidInput, match="cuts through a bin of"):
+                satisfied(attribute, sign, bound)
+        else:
+            assert (satisfied(attribute, sign, bound)[bins] == truth).all(), sign

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
 from dpdist import strategies, verify
+from dpdist.domain import Layout
 from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
+from dpdist.privacy import keys
 from dpdist.release.context import Context, silent
+from dpdist.release.count import count
 from dpdist.release.plan import plan
 from dpdist.spec import Job, load
 from dpdist.workloads import explicit, union
@@ -136,6 +141,42 @@ def test_one_line_serves_every_group_that_asks_for_it() -> None:
     assert alone.domain.attribute("age - tenure").values == 2
 
 
+def test_two_numbers_of_one_name_are_refused_and_never_merged() -> None:
+    given = {"domain": {**DOMAIN, "2 age": {"from": 0, "to": 3}}}
+    asked = [{"relation": {"of": of}} for of in ({"age": 2, "tenure": 1}, {"2 age": 1, "tenure": 1})]
+    with pytest.raises(InvalidSpec, match="two numbers are called '2 age \\+ tenure'"):
+        load(small.spec(workload=asked, **given))
+
+
+def test_other_groups_may_ask_for_the_number_of_a_relation() -> None:
+    name = "age - tenure"
+    others = [{"marginals": {"of": [["sex", name]]}}, {"cdf": {"of": "age", "by": [name]}}, {"ranges": {"of": [name]}}]
+    asked = load(small.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE, "at_most": [-1, 5]}}, *others]))
+    assert asked.measured.domain.names == ("age", "sex", name)
+    assert [block.queries for block in asked.workload.queries.blocks] == [2, 2 * 3, 12 * 3, 6]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_every_form_of_files_counts_the_same_numbers(form: str, tmp_path: Path) -> None:
+    """Also dates, whose columns are read as dates although no attribute of the domain has them; the last record is left out of all."""
+    begin = [datetime.date(2026, 3, day) for day in (1, 2, 3, 3, 9, 1)]
+    end = [datetime.date(2026, 3, day) for day in (1, 5, 2, 4, 4, 1)]
+    table = pa.table({"start": begin, "finish": end, "x": [0.5, 1.0, None, 2.0, 2.0, 9.0], "y": [1, 1, 1, 0, 7, 1]})
+    pyarrow.csv.write_csv(table, tmp_path / "records.csv")
+    dates = {"dates": {"from": "2026-03-01", "to": "2026-03-05", "every": "day"}, "other": "drop", "missing": "drop"}
+    numbers = {"from": 0, "to": 2, "other": "drop", "missing": "drop"}
+    domain = {"start": dates, "end": dates, "x": {"from": 0, "to": 2, "outside": "drop", "missing": "drop"}, "y": numbers}
+    asked = [{"relation": {"of": {"end": 1, "start": -1}}}, {"relation": {"of": {"x": 1, "y": -1}}}]
+    records = {"path": f"records.{form}", "columns": {"end": "finish"}}
+    made = load(small.write(tmp_path, table=table, domain=domain, workload=asked, records=records))
+    keys.initialise(tmp_path)
+    store, of = Store(tmp_path / "store"), made.measured.domain
+    tables = Layout(of.shape, ((0,), (1,)), of.shares_per_record, of.max_abs_shares)
+    counts, _ = count(Context(tmp_path, store, inline(), silent), made.source, made.measured, tables)
+    differences, rest = [0, 0, 0, 1, 1, 1, 0, 1, 0], 1
+    assert store.read(counts).ravel().tolist() == [*differences, rest, *[0, 1, 1, 0, 1], 2]
+
+
 @pytest.mark.parametrize(
     ("asked", "changes", "message"),
     [
@@ -146,6 +187,14 @@ def test_one_line_serves_every_group_that_asks_for_it() -> None:
         ({"of": DIFFERENCE, "at_most": [1.5]}, {}, "a whole number is needed"),
         ({"of": {"age": 1, "pay": -1}}, {}, "line 1[0-9]: attribute 'pay' does not exist; declared are age, tenure, sex"),
         ({"of": {"age": 1, "sex": -1}}, {}, "attribute 'sex' has categories"),
+        ({"of": {"age": 10**30, "tenure": 1}}, {}, "goes beyond 2\\^53"),
+        ({"of": {"age": 10**30, "tenure": 1}}, {"domain": {**DOMAIN, "age": {"from": 0, "to": 0}}}, "goes beyond 2\\^53"),
+        ({"of": DIFFERENCE, "at_most": [10**30]}, {}, "a number of at most 9007199254740992 is needed"),
+        (
+            {"of": DIFFERENCE},
+            {"domain": {**DOMAIN, "age - tenure": {"from": 0, "to": 3}}},
+            "line 2[0-9]: two numbers are called 'age - tenure'; rename an attribute",
+        ),
         ({"of": DIFFERENCE, "at_most": [-8]}, {}, "no record has 'age - tenure' within the bound -8: it goes from -7 to 11"),
         ({"of": DIFFERENCE, "by": ["age - tenure"]}, {}, "name an attribute twice"),
         ({"of": DIFFERENCE}, {"domain": {**DOMAIN, "age": {"from": 0, "to": 11, "width": 2}}}, "cuts through the bins"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -12,6 +13,8 @@ from dpdist.spec.values import SpecPart
 from dpdist.workloads import Workload
 from dpdist.workloads.relations import relations
 
+Bound = Annotated[int, Field(ge=-(2**53), le=2**53)]
+"""A number that is exact as a floating-point number."""
 LISTED = 12
 """Bounds that a sentence lists."""
 
@@ -20,20 +23,21 @@ class RelationSpec(SpecPart):
     """Counts of the records for which a x + b y, of the values x and y of two attributes, is at most c, or its absolute value is.
 
     Values are whole numbers (``from`` and ``to`` without a ``width``), or dates in steps of one calendar, of which there is the
-    difference. Records that have one of both values missing, or another one than is declared, are in none of the counts.
+    difference. A value with a fraction counts as the whole number below it. Records that have one of both values missing, or
+    another one than is declared, are in none of the counts.
     """
 
     of: dict[str, int] = Field(
         description="two attributes, each with its coefficient: a whole number other than 0. 'start: 1' with 'end: -1' is start - end",
         examples=[{"age": 1, "tenure": -1}],
     )
-    at_most: tuple[int, ...] | None = Field(
+    at_most: tuple[Bound, ...] | None = Field(
         None,
         description="the bounds c, whole numbers: of start - end the bound -1 asks for start < end. Default: every number that occurs, "
         "unless 'within' is given",
         examples=[[-1, 5]],
     )
-    within: tuple[int, ...] | None = Field(
+    within: tuple[Bound, ...] | None = Field(
         None, description="in place of 'at_most': the bounds c of the absolute value, |a x + b y| <= c", examples=[[0, 7]]
     )
     by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
