@@ -7,12 +7,14 @@ from dpdist.domain.attributes import (
     OUTSIDE,
     Attribute,
     Level,
+    Line,
     Outside,
     amounts_attribute,
 )
 from dpdist.domain.domain import Domain, sizes_of
 from dpdist.domain.labels import BinLabels, EvenEdges, MadeLabels, TimeLabels, even_edges
 from dpdist.domain.layout import Layout
+from dpdist.domain.lines import cuts_of, greatest_numbers, line_attribute, line_name, line_of, numbers_of
 
 __all__ = [
     "DROP",
@@ -25,10 +27,17 @@ __all__ = [
     "EvenEdges",
     "Layout",
     "Level",
+    "Line",
     "MadeLabels",
     "Outside",
     "TimeLabels",
     "amounts_attribute",
+    "cuts_of",
     "even_edges",
+    "greatest_numbers",
+    "line_attribute",
+    "line_name",
+    "line_of",
+    "numbers_of",
     "sizes_of",
 ]

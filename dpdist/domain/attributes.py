@@ -41,6 +41,14 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Line:
+    """The whole number that two attributes give: the sum of their numbers, each times a coefficient (``dpdist.domain.lines``)."""
+
+    of: tuple[Attribute, Attribute]
+    coefficients: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Attribute:
     """One attribute: declared categories, or half-open numeric bins [edge, next edge); then bins for records without such a value.
 
@@ -57,6 +65,7 @@ class Attribute:
         levels: groups of the values that queries may ask for by a name of their own.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
         amounts: the range that the bins stand for; every record is divided among them (``dpdist.domain.amounts``).
+        line: what the numbers follow from, where no column has them.
     """
 
     name: str
@@ -70,6 +79,7 @@ class Attribute:
     times: Times | None = None
     levels: tuple[Level, ...] = ()
     amounts: Amounts | None = None
+    line: Line | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
@@ -210,7 +220,7 @@ class Attribute:
         """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
         whole = np.can_cast(values.dtype, np.int64)
         first, last = self.edges[0], self.edges[-1]
-        if whole and self._unit_steps:
+        if whole and self.unit_steps:
             return np.clip(values.astype(np.int64), int(first) - 1, int(last)) - int(
                 first
             ), None  # differences cannot overflow
@@ -237,7 +247,8 @@ class Attribute:
         return np.asarray(self.edges, dtype=np.float64)
 
     @cached_property
-    def _unit_steps(self) -> bool:
+    def unit_steps(self) -> bool:
+        """Whether every bin of numbers is one whole number."""
         if isinstance(self.edges, EvenEdges):
             return self.edges.width == 1
         return float(self.edges[0]).is_integer() and bool((np.diff(self._edges) == 1.0).all())

@@ -77,6 +77,23 @@ class Domain:
         return tuple(a for a in self.attributes if a.amounts is not None)
 
     @property
+    def read(self) -> tuple[Attribute, ...]:
+        """The attributes whose values are in columns: of a line, those that it follows from."""
+        found = (each for a in self.attributes for each in ((a,) if a.line is None else a.line.of))
+        return tuple({each.name: each for each in found}.values())
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the attributes that follow from no others: those that are meant where none are named."""
+        return tuple(a.name for a in self.attributes if a.line is None)
+
+    @property
+    def dependent(self) -> tuple[str, ...]:
+        """Names of the lines of which some numbers go with no record, beside some values of the other attributes."""
+        columns = [each.name for a in self.attributes for each in ((a,) if a.line is None else a.line.of)]
+        return tuple(a.name for a in self.attributes if a.line and any(columns.count(each.name) > 1 for each in a.line.of))
+
+    @property
     def shares_per_record(self) -> int:
         """Into how many shares counting divides every record: one where there are no amounts."""
         return math.prod(a.amounts.shares_per_record for a in self.attributes if a.amounts is not None)

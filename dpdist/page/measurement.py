@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.domain import Attribute, Domain, EvenEdges, Level, amounts_attribute, even_edges
+from dpdist.domain import Attribute, Domain, EvenEdges, Level, Line, amounts_attribute, even_edges
 from dpdist.domain.amounts import ENDS, Amounts, Bound
 from dpdist.domain.times import Times
 from dpdist.errors import StoreError
@@ -146,6 +146,9 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         "other": attribute.other,
         "levels": [asdict(level) for level in attribute.levels],
     }
+    if attribute.line is not None:
+        of = [_attribute_facts(each) for each in attribute.line.of]
+        facts["line"] = {"of": of, "coefficients": attribute.line.coefficients}
     if attribute.times is not None:
         times = attribute.times
         return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
@@ -168,6 +171,10 @@ def _attribute(facts: dict[str, Any]) -> Attribute:
     given["levels"] = tuple(
         Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
     )
+    if "line" in facts:
+        first, second = (_attribute(each) for each in facts["line"]["of"])
+        a, b = facts["line"]["coefficients"]
+        given["line"] = Line((first, second), (a, b))
     if "times" in facts:
         times = Times(**{**facts["times"], "first": datetime.datetime.fromisoformat(facts["times"]["first"])})
         return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)

@@ -135,15 +135,21 @@ def _beyond(attribute: Attribute) -> list[object]:
     """What decides where values are counted besides edges and categories; nothing for attributes that have nothing else."""
     labelled = attribute.missing is not None or attribute.other is not None
     times = [] if attribute.times is None else [attribute.times.facts]
-    of = attribute.amounts
+    of, line = attribute.amounts, attribute.line
+    lines = [] if line is None else [[line.coefficients, [_facts(each) for each in line.of]]]
     amounts: list[object] = [] if of is None else [[str(of.first), str(of.step), of.steps]]
     if of is not None and of.bound is not None:
         amounts.append([of.low, of.width, of.bound.records, of.bound.times])
-    return [*([[attribute.missing, attribute.other]] if labelled else []), *times, *amounts]
+    return [*([[attribute.missing, attribute.other]] if labelled else []), *times, *amounts, *lines]
+
+
+def _facts(attribute: Attribute) -> list[object]:
+    """What decides where records are counted."""
+    return [attribute.name, attribute.categories, _written(attribute.edges), attribute.outside, *_beyond(attribute)]
 
 
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
-    facts = [[a.name, a.categories, _written(a.edges), a.outside, *_beyond(a)] for a in domain.attributes]
+    facts = [_facts(attribute) for attribute in domain.attributes]
     return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
 
 

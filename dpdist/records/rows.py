@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpdist.domain import OUTSIDE, Attribute, Domain
+from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, Line, numbers_of
 from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records.column_types import ColumnType
@@ -67,7 +67,7 @@ class CountSummary:
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches, with those that its folders name; of the types that are declared."""
     batches = _batches(partition, reading_of(source, domain, partition))
-    moments = {source.columns.get(a.name, a.name) for a in domain.attributes if a.times is not None}
+    moments = {source.columns.get(a.name, a.name) for a in domain.read if a.times is not None}
     types = {name: kind for name, kind in source.types.items() if name not in moments}
     while True:
         with reading(partition.called):
@@ -113,16 +113,10 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
     lost = np.zeros(rows, dtype=bool)
     clipped = out_of_range = 0
     for attribute in domain.attributes:
-        name = source.columns.get(attribute.name, attribute.name)
-        with explained(called, f"{_meant(attribute)}, its column"):
-            codes, moved = _codes(table[name], attribute, source.types.get(name))
-        outside = codes == OUTSIDE
-        if attribute.amounts is not None and outside.any():
-            raise InvalidSpec(
-                f"{called} holds records without {attribute.name!r}; set 'missing: drop' for it under 'sums', or complete them"
-            )
-        if attribute.outside == "error" and outside.any():
-            raise UnknownValue(attribute.name, called, not attribute.categories)
+        if attribute.line is None:
+            codes, moved = _counted(table, attribute, source, called)
+        else:
+            codes, moved = _on_line(table, attribute, attribute.line, source, called), 0
         lost |= codes < 0
         if attribute.amounts is None:
             clipped += moved
@@ -132,6 +126,28 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
         flat += codes
     flat[lost] = -1
     return flat, CountSummary(rows, int(lost.sum()), clipped, out_of_range=out_of_range)
+
+
+def _counted(table: pa.Table, attribute: Attribute, source: Source, called: Called) -> tuple[NDArray[np.int64], int]:
+    """Code of every record, and how many were moved to the nearest bin. Raises: UnknownValue, InvalidSpec."""
+    name = source.columns.get(attribute.name, attribute.name)
+    with explained(called, f"{_meant(attribute)}, its column"):
+        codes, moved = _codes(table[name], attribute, source.types.get(name))
+    outside = codes == OUTSIDE
+    if attribute.amounts is not None and outside.any():
+        raise InvalidSpec(
+            f"{called} holds records without {attribute.name!r}; set 'missing: drop' for it under 'sums', or complete them"
+        )
+    if attribute.outside == "error" and outside.any():
+        raise UnknownValue(attribute.name, called, not attribute.categories)
+    return codes, moved
+
+
+def _on_line(table: pa.Table, attribute: Attribute, line: Line, source: Source, called: Called) -> NDArray[np.int64]:
+    """Code of every record on a line; that of a missing value where one of its attributes has none that is declared."""
+    parts = [_counted(table, each, source, called)[0] for each in line.of]
+    codes, _ = attribute.encode(numbers_of(line, parts))
+    return np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)
 
 
 def _meant(attribute: Attribute) -> str:

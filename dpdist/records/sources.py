@@ -228,7 +228,7 @@ def without_files(source: Source) -> Source:
 
 def wanted_columns(source: Source, domain: Domain) -> list[str]:
     """The columns that are read."""
-    columns = [source.columns.get(a.name, a.name) for a in domain.attributes]
+    columns = [source.columns.get(a.name, a.name) for a in domain.read]
     columns += [name for name in (source.person, source.counts) if name is not None]
     return list(dict.fromkeys(columns))
 
@@ -237,7 +237,7 @@ def reading_of(source: Source, domain: Domain, partition: Partition | None = Non
     """What is read of the files of a source, but for the columns that the folders of a partition name."""
     named = {} if partition is None else dict(partition.named)
     wanted = tuple(name for name in wanted_columns(source, domain) if name not in named)
-    of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.attributes}
+    of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.read}
     dates = {name for name, attribute in of.items() if attribute.times} - {source.person}
     numbers = {name for name, attribute in of.items() if attribute.edges} - {*dates, source.person}
     numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - {source.person}

@@ -31,7 +31,7 @@ def uses_of(
 ) -> dict[str, Use]:
     """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
     uses: dict[str, Use] = {}
-    for attribute in domain.attributes:
+    for attribute in domain.read:
         name, use = columns.get(attribute.name, attribute.name), use_of(attribute)
         if uses.setdefault(name, use) != use:
             raise InvalidSpec(

@@ -72,6 +72,9 @@ def mechanism(
         persons: what no strategy can beat for persons in several cells or steps, where it is known.
         multiplier: what the errors of the table are multiplied with to be in counts.
     """
+    said = None if persons is None else f"for one person in all their places: {persons.how}"
+    if job.measured.domain.dependent and said is None:
+        said = f"that takes {' and '.join(job.measured.domain.dependent)} for an attribute that goes with all values of the others"
     lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
     chosen = next(c for c in table if c.mechanism == strategy.name)
     asked = job.workload
@@ -87,11 +90,7 @@ def mechanism(
         "cost": chosen.cost,
         "lower_bound": lower,
         "certified_gap": chosen.gap,
-        **(
-            {}
-            if persons is None
-            else {"bound": f"what no strategy can beat for one person in all their places: {persons.how}"}
-        ),
+        **({} if said is None else {"bound": f"what no strategy can beat {said}"}),
         "rmse": chosen.rmse(queries, multiplier),
         "compared": [_compared(row, queries, multiplier) for row in table],
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpdist.domain import Attribute
+from dpdist.domain import DROP, Attribute, Domain
 from dpdist.identities import digest_of
 from dpdist.spec import Job
 
@@ -20,8 +20,8 @@ def method(job: Job) -> dict[str, Any]:
         "meaning": meaning(job),
         **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {
-            name: {**given.facts(), **_levels(measured.domain.attribute(name))}
-            for name, given in measured.attributes.items()
+            **{name: {**given.facts(), **_levels(measured.domain, name)} for name, given in measured.attributes.items()},
+            **{line.name: _line_facts(line) for line in measured.domain.attributes if line.line is not None},
         },
         **({"sums": {name: given.facts() for name, given in measured.sums.items()}} if measured.sums else {}),
         "asked": [entry.words for entry in job.workload.entries],
@@ -52,6 +52,19 @@ def meaning(job: Job) -> str:
     return digest_of("meaning", facts)
 
 
-def _levels(attribute: Attribute) -> dict[str, Any]:
-    """The levels of an attribute, and how many groups each has."""
-    return {"levels": {level.name: len(level.labels) for level in attribute.levels}} if attribute.levels else {}
+def _levels(domain: Domain, name: str) -> dict[str, Any]:
+    """The levels of an attribute, and how many groups each has; none of one that is not counted by itself."""
+    levels = domain.attribute(name).levels if name in domain.names else ()
+    return {"levels": {level.name: len(level.labels) for level in levels}} if levels else {}
+
+
+def _line_facts(line: Attribute) -> dict[str, Any]:
+    """What a certificate says of a number that follows from two attributes."""
+    words = f"whole numbers from {line.edges[0]:g} to {line.edges[-1] - 1:g}, in {line.values:,} bins"
+    return {
+        "title": None,
+        "unit": None,
+        "values": words,
+        "outside": line.outside,
+        **({"missing": DROP} if line.missing else {}),
+    }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dpdist.domain import Domain
+from dpdist.domain import Attribute, Domain, Line, cuts_of, line_attribute, line_name, line_of
+from dpdist.errors import InvalidInput
 from dpdist.quantities.base import Quantity
 from dpdist.quantities.registry import quantity_of
 from dpdist.sizes import Sizes
@@ -38,9 +39,11 @@ class CountedCells:
 
     @cached_property
     def domain(self) -> Domain:
-        """The declared domain."""
+        """The declared domain, and lines. Attributes that only lines follow from are read and not counted."""
         names, asked = tuple(self.attributes), self.entries
         alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
+        lines = self._lines
+        only_read = {each.name for line in lines if line.line for each in line.line.of} - self._named
         return Domain(
             tuple(
                 given.attribute(
@@ -51,7 +54,9 @@ class CountedCells:
                     ordered=all(entry.kind.ordered_by(name) for entry in asked),
                 )
                 for name, given in self.attributes.items()
+                if name not in only_read
             )
+            + lines
             + tuple(
                 given.attribute(
                     name,
@@ -64,6 +69,50 @@ class CountedCells:
             ),
             self.sizes,
         )
+
+    @property
+    def _named(self) -> set[str]:
+        """The attributes that queries may name."""
+        return {name for entry in self.entries for name in entry.kind.names(tuple(self.attributes))}
+
+    @property
+    def _lines(self) -> tuple[Attribute, ...]:
+        """One attribute for each line that is asked for, cut wherever a query over it asks."""
+        found: dict[str, list[QuerySpec]] = {}
+        for entry in self.entries:
+            if entry.kind.line is not None:
+                found.setdefault(line_name(entry.kind.line), []).append(entry)
+        return tuple(
+            line_attribute(
+                self._line(entries[0]),
+                cuts_of([entry.kind.cuts for entry in entries]),
+                everywhere=all(entry.kind.ordered_by(name) for entry in self.entries),
+                sizes=self.sizes,
+            )
+            for name, entries in found.items()
+        )
+
+    def _line(self, entry: QuerySpec) -> Line:
+        assert entry.kind.line is not None
+        unknown = next((name for name in entry.kind.line if name not in self.attributes), None)
+        if unknown is not None:
+            raise InvalidInput(f"attribute {unknown!r} does not exist; declared are {', '.join(self.attributes)}")
+        first, second = (self.attributes[name].bins(name, self.sizes) for name in entry.kind.line)
+        a, b = entry.kind.line.values()
+        return line_of(first, second, (a, b))
+
+    def check_line(self, entry: QuerySpec) -> None:
+        """Raises: InvalidInput where queries are over a line that two attributes do not have, or whose name another number has."""
+        asked = entry.kind.line
+        if asked is None:
+            return
+        self._line(entry)
+        lines = [each.kind.line for each in self.entries if each.kind.line is not None]
+        name = line_name(asked)
+        if name in {*self.attributes, *self.sums} or any(line_name(each) == name and each != asked for each in lines):
+            raise InvalidInput(
+                f"two numbers are called {name!r}; rename an attribute, and say in 'records.columns' which column it is"
+            )
 
     @property
     def quantity(self) -> Quantity:

@@ -30,6 +30,8 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
     for attribute, part in job.measured.attributes.items():
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
+    for i, entry in enumerate(job.workload.entries):
+        located(partial(job.measured.check_line, entry), ("workload", i), lines, name)
     located(lambda: job.measured.domain, ("domain",), lines, name)
     refusal = job.measured.quantity.refuses(job.beside)
     if refusal is not None:
@@ -74,7 +76,7 @@ def _check_types(job: Job) -> None:
     """Declared types convert to what the columns are counted as; a query may read more columns from files than are counted."""
     given, uses = job.source.records, job.source.uses(job.measured.domain) if job.source.table is not None else {}
     person, counts = given.person.column, None if given.counts is None else given.counts.column
-    used = {given.columns.get(part.name, part.name): part for part in job.measured.domain.attributes}
+    used = {given.columns.get(part.name, part.name): part for part in job.measured.domain.read}
     known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
     unknown = next((name for name in given.types if name not in known), None)
     if unknown is not None:
@@ -143,6 +145,10 @@ def _check_counts(job: Job) -> None:
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'counts.column', 'columns', 'header', 'sums' and private categories out"
+        )
+    if array and job.measured.domain.read != job.measured.domain.attributes:
+        raise InvalidInput(
+            "an array holds counts of its own cells, and relations of two attributes are counted from records"
         )
 
 

@@ -22,7 +22,7 @@ def marginals(
         among: the attributes to combine; all by default.
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
-    names = among or whole.names
+    names = among or whole.own_names
     wanted = sorted({ways} if isinstance(ways, int) else set(ways))
     if not wanted or wanted[0] < 0 or wanted[-1] > len(names):
         raise InvalidInput(

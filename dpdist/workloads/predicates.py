@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, Domain, greatest_numbers
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Operator
 from dpdist.workloads.base import Block, Workload
@@ -217,6 +217,13 @@ def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: s
     return _bin_mask(attribute, comparison, value, text)
 
 
+def _greatest(attribute: Attribute, low: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The greatest value in every bin, where values are whole numbers."""
+    if attribute.line is not None:
+        return greatest_numbers(attribute)
+    return low if attribute.unit_steps else None
+
+
 def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
     if attribute.times is not None and isinstance(value, str):
         value = attribute.times.number(value)
@@ -225,9 +232,13 @@ def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str
         raise InvalidInput(f"predicate {_short(text)}: {attribute.name!r} {kind} and cannot be compared with {value!r}")
     edges = np.asarray(attribute.edges, dtype=np.float64)
     low, high = edges[:-1], edges[1:]
-    unit = bool(np.all(np.diff(edges) == 1) and np.all(edges == np.rint(edges)))
-    if unit and float(value).is_integer():
-        return np.asarray(_COMPARE[type(comparison)](low, value), dtype=bool)
+    whole = _greatest(attribute, low)
+    if whole is not None and float(value).is_integer():
+        compare = _COMPARE[type(comparison)]
+        mask = np.asarray(compare(low, value), dtype=bool)
+        inside = isinstance(comparison, ast.Eq | ast.NotEq) & (low < value) & (value < whole)
+        if not np.any((mask != compare(whole, value)) | inside):
+            return mask
     if isinstance(comparison, ast.Lt | ast.GtE) and (bool(np.any(edges == value)) or value < edges[0] or value > edges[-1]):
         below = high <= value
         return np.asarray(below if isinstance(comparison, ast.Lt) else ~below, dtype=bool)

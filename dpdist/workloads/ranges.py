@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import scipy
 
-from dpdist.domain import Domain
+from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, ListedRanges, Matrix, Operator, Prefix, Sparse
 from dpdist.workloads.base import Block, Workload, along, union, values_of
@@ -64,7 +64,7 @@ def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple
     Source: Li & Miklau 2012, section 5 (range marginals).
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
-    attributes = [whole.attribute(name) for name in among or whole.names]
+    attributes = [whole.attribute(name) for name in among or whole.own_names]
     if not 1 <= ways <= len(attributes):
         raise InvalidInput(f"range marginals of {ways} attributes are not possible among {len(attributes)}")
     parts = []
@@ -140,16 +140,25 @@ def box_rows(shape: tuple[int, ...], sides: Sequence[Matrix]) -> Sparse:
 
 
 def _with_groups(domain: Domain, title: str, parts: list[tuple[str, Operator]], by: tuple[str, ...]) -> Workload:
-    names = [name for name, _ in parts] + list(by)
+    return with_groups(domain, title, [(name, f, _names_of(domain.attribute(name), f)) for name, f in parts], by)
+
+
+def _names_of(attribute: Attribute, operator: Operator) -> tuple[str, ...]:
+    return tuple(operator.row_names(0, operator.shape[0], attribute.labels))
+
+
+def with_groups(
+    domain: Domain, title: str, parts: Sequence[tuple[str, Operator, Sequence[str]]], by: tuple[str, ...]
+) -> Workload:
+    """Queries of attributes, with the names of each one's rows, for every combination of values of the ``by`` attributes."""
+    names = [name for name, *_ in parts] + list(by)
     if len(set(names)) != len(names):
         raise InvalidInput(f"queries {title!r} name an attribute twice: {names}")
-    for group in by:
-        parts = [*parts, (group, values_of(domain.attribute(group)))]
-    parts = sorted(parts, key=lambda part: domain.axis(part[0]))
-    axes = tuple(domain.axis(name) for name, _ in parts)
-    factors = tuple(factor for _, factor in parts)
-    texts = (f.row_names(0, f.shape[0], domain.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))
-    return Workload(domain, (Block(title, axes, factors, tuple(tuple(names) for names in texts)),))
+    grouped = ((group, values_of(domain.attribute(group))) for group in by)
+    every = [*parts, *((group, f, _names_of(domain.attribute(group), f)) for group, f in grouped)]
+    every.sort(key=lambda part: domain.axis(part[0]))
+    axes = tuple(domain.axis(name) for name, *_ in every)
+    return Workload(domain, (Block(title, axes, tuple(f for _, f, _ in every), tuple(tuple(each) for *_, each in every)),))
 
 
 def _title(what: str, by: tuple[str, ...]) -> str:

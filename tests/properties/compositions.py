@@ -145,6 +145,11 @@ def _predicates(content: Content) -> None:
     content["workload"] = [{"predicates": [f"a >= {least!r}", f"not a >= {least!r}"]}]
 
 
+def _relation(content: Content) -> None:
+    content["domain"]["d"] = deepcopy(content["domain"]["a"])
+    content["workload"] = [{"relation": {"of": {"a": 1, "d": -1}, "at_most": [-1, 0], "by": ["b"]}}]
+
+
 def _formulas(content: Content) -> None:
     content["domain"]["c"] = {"categories": ["no", "yes"]}
     content["workload"] = [{"dnf": {"terms": [["b"], ["c"]]}}]
@@ -174,7 +179,7 @@ def _placed(**place: Any) -> Part:
 
 def _query(content: Content) -> None:
     given = "date" if "dates" in content["domain"]["a"] else "whole"
-    kinds = {"a": given, "b": "text", "c": "text", "who": "text", "m": "number", "k": "number"}
+    kinds = {"a": given, "d": given, "b": "text", "c": "text", "who": "text", "m": "number", "k": "number"}
     _placed(sql="SELECT * FROM 'records.parquet'", types=kinds)(content)
 
 
@@ -192,6 +197,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "products": asking({"product": {"a": "prefix", "b": "identity"}}),
         "cdf": asking({"cdf": {"of": "a", "by": ["b"]}}),
         "predicates": _predicates,
+        "relations": _relation,
         "formulas (dnf)": _formulas,
         "filters": asking(_series()),
         "filters around a count": asking(_series(around=1)),
@@ -291,7 +297,13 @@ def _records(content: Content) -> pa.Table:
     """Records of persons with two each, in two groups; of every group as many."""
     days = "dates" in content["domain"]["a"]
     steps = [datetime.date(2026, 3, 1 + row % 3) if days else row % 3 for row in range(90)]
-    known = {"a": steps, "b": list("xy") * 45, "c": ["no", "yes", "yes"] * 30, "who": [str(row // 2) for row in range(90)]}
+    known = {
+        "a": steps,
+        "d": steps[1:] + steps[:1],
+        "b": list("xy") * 45,
+        "c": ["no", "yes", "yes"] * 30,
+        "who": [str(row // 2) for row in range(90)],
+    }
     return pa.table({**known, "m": [float(row % 5) for row in range(90)], "k": [row % 4 for row in range(90)]})
 
 

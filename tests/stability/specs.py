@@ -186,6 +186,29 @@ def composed(state: Random, content: Content) -> Content:
     return {**_of(plain, {**who, **(steps if state.random() < 0.5 else bound)}), **made}
 
 
+def related(state: Random, content: Content) -> Content:
+    """A spec that asks for relations of ``a`` and a second number ``d`` (of column ``c``), beside what was drawn; some are refused."""
+    numbers = {
+        name: {"from": first, "to": first + state.choice([1, 2]), **_beyond(state, clip=False)}
+        for name, first in (("a", 0), ("d", -1))
+    }
+    domain = {**content["domain"], **numbers}
+    of = dict(state.choice([(("a", 1), ("d", -1)), (("d", -2), ("a", 1)), (("a", 2), ("d", 3))]))
+    asked: Content = {"of": of, "by": ["b"] if "b" in domain and state.random() < 0.5 else []}
+    asked |= state.choice([{}, {"at_most": [0]}, {"at_most": [-1, 1]}, {"within": [0, 1]}])
+    sums = {name: part for name, part in content.get("sums", {}).items() if name == "m"}
+    over: Content = {"sum": "m"} if sums and state.random() < 0.5 else {}
+    beside = [_entry(state, content["domain"])] if state.random() < 0.6 else []
+    beside += [{**_entry(state, domain), "sum": "m"}] if sums and not over else []
+    records = {**content["records"], "columns": {"d": "c"}}
+    records.pop("count", None)
+    records["person"] = {"most_records": 1, **records["person"]}
+    mechanism = state.choice(("auto", "auto", "auto", *DIVIDING))
+    made = {"records": records, "domain": domain, "workload": [{"relation": asked, **over}, *beside], "mechanism": mechanism}
+    plain = {name: part for name, part in content.items() if name not in ("sums", "stream")}
+    return {**plain, **({"sums": sums} if sums else {}), **made, **_noise(state, mechanism)}
+
+
 APPLIED = ({"running_sum": True}, {"exponential": 0.6}, {"window": 2})
 
 

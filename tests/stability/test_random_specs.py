@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -97,6 +97,7 @@ class Moved:
             "dates": "t" in spec.measured.attributes,
             "counts": spec.source.records.counts is not None,
             "around": spec.measured.around is not None,
+            "relations": any("relation" in entry for entry in self.case.content["workload"]),
             "squares": any({"variance", "covariance", "correlation"} & {*entry} for entry in self.case.content["workload"]),
         }
         unit = "persons" if person.column is not None else "records"
@@ -105,7 +106,7 @@ class Moved:
 
 def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
     """The first spec of a seed that is not refused when it is planned; ``again``: of so many. Seeds from ``VARIED`` on vary it, those
-    from ``COMPOSED`` on compose two of its parts."""
+    from ``COMPOSED`` on compose two of its parts, those from ``RELATED`` on ask for relations."""
     home = folder / "home"
     if not home.exists():
         keys.initialise(home)
@@ -113,7 +114,7 @@ def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
     state = Random(seed)
     for refused in range(again):
         content, fractions = specs.spec(state), state.random() < 0.6
-        content = (specs.composed if seed >= COMPOSED else specs.varied if seed >= VARIED else _same)(state, content)
+        content = next(change for first, change in CHANGES if seed >= first)(state, content)
         place = folder / f"{seed}-{refused}"
         try:
             planned = plan(context, load(written(place, content, [], "one", fractions=fractions)))
@@ -234,6 +235,14 @@ VARIED = 100_000
 """Seeds from here on vary the spec that is drawn first (``specs.varied``); earlier ones draw what they always drew."""
 COMPOSED = 200_000
 """Seeds from here on draw parts that went by themselves once together (``specs.composed``)."""
+RELATED = 300_000
+"""Seeds from here on ask for relations of two numbers (``specs.related``)."""
+CHANGES: tuple[tuple[int, Callable[[Random, specs.Content], specs.Content]], ...] = (
+    (RELATED, specs.related),
+    (COMPOSED, specs.composed),
+    (VARIED, specs.varied),
+    (0, _same),
+)
 FEW = (45, 171, 236, 886, 3598, 100_009, 100_026)
 """Seeds that together show every kind of case, and whose first neighbours come near."""
 KINDS = {
@@ -249,10 +258,22 @@ FEW_COMPOSED = (200_003, 200_007, 200_008, 200_013, 200_016, 200_022, 200_036)
 formulas of sums, and counts of sums."""
 
 
+FEW_RELATED = (300_001, 300_007, 300_009, 300_011, 300_015)
+
+
 def test_parts_that_went_by_themselves_move_by_no_more_than_is_charged(tmp_path: Path) -> None:
     found = [moved(drawn(seed, tmp_path), files=2) for seed in FEW_COMPOSED]
     assert [each.case.seed for each in found if not each.covered] == []
     assert {"groups", "participations", "counts", "around", "sums", "filters"} <= set().union(
+        *(each.kinds for each in found)
+    )
+
+
+def test_relations_of_two_numbers_move_by_no_more_than_is_charged(tmp_path: Path) -> None:
+    """Of records and of persons, in several groups, with sums and beside tables, under both noises; all of them come near."""
+    found = [moved(drawn(seed, tmp_path), files=2) for seed in FEW_RELATED]
+    assert [each.case.seed for each in found if not each.covered or each.reach < 0.5] == []
+    assert {"relations", "sums", "groups", "l1", "l2", "replace-one", "records"} <= set().union(
         *(each.kinds for each in found)
     )
 
@@ -263,7 +284,13 @@ def test_a_few_random_files_move_by_no_more_than_is_charged(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "start", [*range(0, 480, 20), *range(VARIED, VARIED + 240, 20), *range(COMPOSED, COMPOSED + 480, 20)]
+    "start",
+    [
+        *range(0, 480, 20),
+        *range(VARIED, VARIED + 240, 20),
+        *range(COMPOSED, COMPOSED + 480, 20),
+        *range(RELATED, RELATED + 60, 20),
+    ],
 )
 def test_random_files_move_by_no_more_than_is_charged(start: int, tmp_path: Path) -> None:
     checked(range(start, start + 20), tmp_path, files=10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,6 +71,20 @@ class QueryKind(SpecKind):
         adds = self.adds_only(blocks)
         return [adds and set(of) == {PRESENT} for _ in blocks for of in statistic.sums]
 
+    def names(self, declared: Sequence[str]) -> Collection[str]:
+        """The attributes that its queries may name, of those that are declared."""
+        return declared
+
+    @property
+    def line(self) -> Mapping[str, int] | None:
+        """The two attributes and coefficients of the line that its queries are over; None where they are over declared attributes."""
+        return None
+
+    @property
+    def cuts(self) -> tuple[int, ...] | None:
+        """Of a line the numbers c with queries that tell those up to c from the others; None for every number."""
+        return None
+
     def answered(self, domain: Domain, folder: Path) -> list[range | None] | None:
         """Of each block of a series the steps that are answered, None for all; None where it is no series."""
         return None
@@ -113,12 +127,23 @@ class OverOrder(QueryKind):
         return name in self.along
 
     def asks_for(self, name: str, names: Sequence[str]) -> bool:
-        return name in (*self.along, *getattr(self, self.key()).by)
+        return name in self.names(names)
+
+    def names(self, declared: Sequence[str]) -> Collection[str]:
+        return (*self.along, *getattr(self, self.key()).by)
 
     def check(self, domain: Domain) -> None:
         """Raises: InvalidInput where an attribute has no order."""
         for name in self.along:
             check_ordered(domain, name)
+
+
+class OverLine(OverOrder):
+    """Queries over a number that follows from two attributes (``dpdist.domain.lines``)."""
+
+    @property
+    @abstractmethod
+    def line(self) -> Mapping[str, int]: ...
 
 
 def check_listable(domain: Domain) -> None:

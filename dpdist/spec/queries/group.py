@@ -18,6 +18,7 @@ from dpdist.spec.queries.marginals import MarginalsQuery
 from dpdist.spec.queries.predicates import PredicatesQuery
 from dpdist.spec.queries.product import ProductQuery
 from dpdist.spec.queries.ranges import RangesQuery
+from dpdist.spec.queries.relation import RelationQuery
 from dpdist.spec.queries.rows import RowsQuery
 from dpdist.spec.queries.statistics import ASKED, StatisticKind
 from dpdist.workloads import Workload
@@ -28,6 +29,7 @@ QUERIES = Family(
     RangesQuery,
     PredicatesQuery,
     ProductQuery,
+    RelationQuery,
     FiltersQuery,
     DnfQuery,
     RowsQuery,

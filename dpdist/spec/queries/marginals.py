@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -77,6 +77,10 @@ class MarginalsQuery(QueryKind):
             return all(name in table for table in asked.of)
         among = asked.among or tuple(names)
         return name in among and set(asked.ways or ()) == {len(among)}
+
+    def names(self, declared: Sequence[str]) -> Collection[str]:
+        asked = self.marginals
+        return asked.among or declared if asked.of is None else {name for table in asked.of for name in table}
 
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:

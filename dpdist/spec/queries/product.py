@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,9 @@ class ProductQuery(QueryKind):
             if asked in ("prefix", "ranges"):
                 check_ordered(domain, name)
         return products(domain, self.product)
+
+    def names(self, declared: Sequence[str]) -> Collection[str]:
+        return self.product
 
     def question(self) -> str:
         parts = ", ".join(_of_attribute(*each) for each in self.product.items())
