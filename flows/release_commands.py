@@ -51,6 +51,7 @@ def plan(
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
     from dpdist.release.setting import setting_of
+    from dpdist.release.which_noise import more_releases
     from dpdist.spec import load
 
     job = load(spec, period=period)
@@ -66,6 +67,7 @@ def plan(
         planned = plan(context, job)
         takes = stage_memory(planned, context.engine)
         refused = [str(refusal) for refusal in refused_by(context, planned)]
+        more = more_releases(context.ledger, planned.job, planned.options)
     certificate = planned.certificate()
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
@@ -77,7 +79,7 @@ def plan(
     terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
         terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
-    terminal.print_noises(certificate)
+    terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)

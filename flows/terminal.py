@@ -104,19 +104,27 @@ def print_left_out(reasons: dict[str, str]) -> None:
         out.print(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim", soft_wrap=True)
 
 
-def print_noises(certificate: Mapping[str, Any]) -> None:
-    """The kinds of noise compared, where the spec leaves it open: what each gives and what it takes."""
-    from rich.table import Table
+def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None = None) -> None:
+    """The kinds of noise that the spec leaves open, in one line, and why one was chosen.
 
-    if "noises" not in certificate:
+    Args:
+        more: by kind, how many more releases like this one it leaves room for; without it, how many the whole cap holds.
+    """
+    if "noise_choice" not in certificate:  # certificates of version 1.0.0 have rows without a choice
         return
-    table = Table("noise", "mechanism", "RMSE per query", "worst query", "rho", "of the whole cap", box=None, pad_edge=False)
-    for row in certificate["noises"]:
-        rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
-        worst = "-" if row["worst"] is None else f"{row['worst']:.4g}"
-        name = Text(row["noise"], "bold" if row["chosen"] else "")
-        table.add_row(name, row["mechanism"], rmse, worst, f"{row['rho_decimal']:.4g}", f"{row['share_of_cap']:.3%}")
-    out.print(table)
+    parts = [_kind_in_words(row, more, first=not place) for place, row in enumerate(certificate["noises"])]
+    out.print(Text("; ".join(parts)), soft_wrap=True)
+    chosen = next(row["noise"] for row in certificate["noises"] if row["chosen"])
+    out.print(Text(f"{chosen} noise: {certificate['noise_choice']['why']}"), soft_wrap=True)
+
+
+def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, *, first: bool) -> str:
+    """'Gaussian: 52 more releases like this one with RMSE 4.2'; only the first kind says of what."""
+    rmse, least = row["rmse"], row["rmse_at_least"]
+    error = f" with RMSE {rmse:.4g}" if rmse is not None else f" with RMSE at least {least:.4g}" if least is not None else ""
+    if more is None:
+        return f"{row['noise']}: the whole cap holds {row['releases']:,}{' releases like this one' if first else ''}{error}"
+    return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}"
 
 
 def print_targets(certificate: Mapping[str, Any]) -> None:

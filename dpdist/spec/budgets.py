@@ -16,14 +16,14 @@ from dpdist.spec.values import Exact, Name, SpecPart
 
 
 class BudgetSpec(SpecPart):
-    """A privacy budget: rho (zCDP), epsilon with delta (Gaussian noise), or epsilon alone (Laplace noise)."""
+    """A privacy budget: rho (zCDP, Gaussian noise), epsilon with delta (either noise), or epsilon alone (Laplace noise)."""
 
     rho: Exact | None = Field(
         None, description="an amount of zero-concentrated differential privacy (zCDP), in place of epsilon", examples=[0.05]
     )
     epsilon: Exact | None = Field(
         None,
-        description="with delta, the noise is Gaussian unless 'noise' says otherwise; without delta (pure epsilon) it is Laplace noise",
+        description="with delta, 'noise' says which noise it buys; without delta (pure epsilon) it is Laplace noise",
         examples=[1],
     )
     delta: Exact | None = Field(
@@ -119,6 +119,15 @@ class CapSpec(BudgetSpec):
         description="what the cap covers: all releases of the data set together, or the releases of one day, week or month. Use a "
         "period only if each record belongs to one period",
         examples=["week"],
+    )
+
+    releases: int | None = Field(
+        None,
+        gt=0,
+        description="how many releases are to share the cap (under a cap per day, week or month: those of one period). 'noise: auto' "
+        "compares the kinds of noise as if each of them took the same share; nothing is charged by it. Default: as many as the cap "
+        "holds of this release with Gaussian noise",
+        examples=[52],
     )
 
     @property

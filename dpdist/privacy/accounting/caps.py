@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -10,7 +11,8 @@ from typing import Literal
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting.amounts import positive
 from dpdist.privacy.accounting.gaussian import RESERVE, Calibration, rho_for
-from dpdist.privacy.accounting.losses import Loss
+from dpdist.privacy.accounting.laplace import epsilon_dominated_by
+from dpdist.privacy.accounting.losses import NOTHING, Loss
 
 Rule = Literal["exact", "zcdp"]
 """How an account under a cap in (epsilon, delta) adds up: as Gaussians, exactly, or by the conversion of any zCDP."""
@@ -117,6 +119,41 @@ class Cap:
         if self.epsilon is not None and loss.rho == 0:
             shares.append(loss.pure / self.epsilon)
         return min(shares)
+
+    def equal_share(self, kind: Literal["gaussian", "laplace"], releases: int) -> float:
+        """Rho of each of as many Gaussian releases, or epsilon of each of as many Laplace ones, that fill the unused cap together.
+
+        Laplace releases fill a cap in (epsilon, delta) by the better of its two filters: their epsilons, or the Gaussians that dominate
+        them. Infinitely little fits for Gaussian releases under a pure cap: 0. For comparisons; what is charged is exact.
+
+        >>> Cap(epsilon=Fraction(4)).equal_share("laplace", 8)
+        0.5
+        """
+        if kind == "gaussian":
+            return 0.0 if self.pure else float(self.limit) / releases
+        if self.rho is not None:
+            return math.sqrt(2.0 * float(self.rho) / releases)
+        assert self.epsilon is not None
+        alone = float(self.epsilon) / releases
+        return alone if self.pure else max(alone, epsilon_dominated_by(float(self.limit) / releases))
+
+    def room(self, loss: Loss, spent: Loss = NOTHING, rule: Rule | None = None) -> int:
+        """How many further releases of a loss ``allows`` accepts, each charged by itself.
+
+        Args:
+            spent: by the account so far. rule: of the account; default: that of an account that begins with the loss.
+
+        >>> Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6)).room(Loss.laplace(Fraction(1)))
+        4
+        """
+        rule = rule or self.rule_for(loss)
+        few, many = 0, 1
+        while self.allows(spent + loss.times(many), rule):
+            few, many = many, 2 * many
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if self.allows(spent + loss.times(middle), rule) else (few, middle)
+        return few
 
     def left(self, spent: Loss, rule: Rule = "exact") -> Fraction:
         """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, of Gaussian releases."""
