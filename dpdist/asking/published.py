@@ -25,7 +25,6 @@ from dpdist.page import measurement, report
 from dpdist.page.certificate import Certificate
 from dpdist.page.intervals import Possible, interval
 from dpdist.page.measurement import Measurement
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.quantities.base import Estimated
 from dpdist.quantities.intervals import fieller, ratio_error
 from dpdist.quantities.registry import telling
@@ -237,14 +236,10 @@ class Published:
             yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
 
     def _top(self, text: str, asked: Top) -> list[Answer]:
-        if self.measurement.noise.kind is not GAUSSIAN:
-            raise InvalidInput(
-                "how sure the order of a top is, is computed for Gaussian noise; ask for the counts themselves"
-            )
         groups = list(self._groups(asked.of, asked.among))
         linear = [among for _, among in groups]
         reading, covariance = self._read(linear), self._covariance(linear)
-        best, worst = rank_ranges(reading.values, covariance, critical_value(covariance))
+        best, worst = rank_ranges(reading.values, covariance, critical_value(covariance, self.measurement.noise.kind))
         out = []
         for place in np.argsort(-reading.values, kind="stable")[: asked.count]:
             ranks = int(best[place]), int(worst[place])
@@ -360,7 +355,7 @@ def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
 
 
 def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
-    """The best and the worst rank of each normal estimate (the largest has rank 1); with 95 % probability all hold at once.
+    """The best and the worst rank of each estimate (the largest has rank 1); with 95 % probability all hold at once.
 
     An estimate ranks below every estimate that is significantly larger; all differences share one critical value.
 

@@ -28,7 +28,7 @@ from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.distributions import SCALE_LIMIT
+from dpdist.privacy.distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.ledger import Budget, StreamPart
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
@@ -185,7 +185,7 @@ def plan(context: Context, job: Job) -> Plan:
     """
     job = prepared(context, job)
     which = which_noise(context.ledger, job) if len(job.norms) > 1 else None
-    options = _options(context, job, which)
+    options, which = _options(context, job, which)
     chosen = options[0] if which is None else which.best(options)
     if chosen.noise.scale > SCALE_LIMIT:
         raise InvalidInput(
@@ -201,10 +201,13 @@ def plan(context: Context, job: Job) -> Plan:
     return planned
 
 
-def _options(context: Context, job: Job, which: WhichNoise | None) -> tuple[Design, ...]:
-    """Every kind of noise that may be taken. Raises: what the first of them is refused for, where none can be had."""
+def _options(context: Context, job: Job, which: WhichNoise | None) -> tuple[tuple[Design, ...], WhichNoise | None]:
+    """Every kind of noise that may be taken, and the choice with those that cannot answer.
+
+    Raises: what the first kind is refused for, where every one is.
+    """
     made: list[Design] = []
-    refusals: list[InvalidInput | OutOfMemory] = []
+    refusals: dict[Norm, InvalidInput | OutOfMemory] = {}
     for norm in job.norms if which is None else which.norms:
         if which is not None and which.is_beaten(norm, made):
             continue
@@ -213,12 +216,12 @@ def _options(context: Context, job: Job, which: WhichNoise | None) -> tuple[Desi
             _check_fit(job, design.strategy, design.grid)
             check_means(job.workload, design.grid)
         except (InvalidInput, OutOfMemory) as refusal:
-            refusals.append(refusal)
+            refusals[norm] = refusal
         else:
             made.append(design)
     if not made:
-        raise refusals[0]
-    return tuple(made)
+        raise next(iter(refusals.values()))
+    return tuple(made), which and replace(which, refused=tuple(map(Kind.hiding, refusals)))
 
 
 def _design(context: Context, job: Job, norm: Norm) -> Design:

@@ -29,12 +29,14 @@ class WhichNoise:
         releases: that are to share the cap.
         begun: the kind that the data set began with, None where this release is its first.
         charged: the kind that this very release was charged with before.
+        refused: the kinds that cannot answer the release as it is asked for.
     """
 
     job: Job
     releases: int
     begun: Kind | None = None
     charged: Kind | None = None
+    refused: tuple[Kind, ...] = ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -50,8 +52,9 @@ class WhichNoise:
 
     @property
     def norms(self) -> tuple[Norm, ...]:
-        """Those that are planned for: what is allowed, and what this release was charged with before, in any version."""
-        return tuple(kind.norm for kind in self.kinds if kind in self.allowed or kind == self.charged)
+        """In the order in which they are planned for: what is allowed, and what this release was charged with before; then the rest."""
+        first = [kind for kind in self.kinds if kind in self.allowed or kind == self.charged]
+        return tuple(kind.norm for kind in (*first, *(kind for kind in self.kinds if kind not in first)))
 
     def room(self, kind: Kind) -> int:
         """How many releases like this one the whole cap holds."""
@@ -64,10 +67,13 @@ class WhichNoise:
         return next(each for each, error in zip(allowed, errors, strict=True) if error <= min(errors) * (1 + TIE))
 
     def is_beaten(self, norm: Norm, planned: Sequence[Design]) -> bool:
-        """Whether a kind of noise need not be planned for, because the bound of the others' certificates has more error than they."""
+        """Whether a kind of noise need not be planned for: what is not allowed where another kind answers the release, and what has, by
+        the bound of the others' certificates, more error than they."""
         kind = Kind.hiding(norm)
         if kind == self.charged:
             return False
+        if kind not in self.allowed:
+            return bool(planned)
         return any(self._at_least(kind, each, equal_share=True) >= self._at_share(each) for each in planned)
 
     def facts(self, options: Sequence[Design], chosen: Kind) -> dict[str, Any]:
@@ -103,6 +109,9 @@ class WhichNoise:
         other = LAPLACE if chosen == GAUSSIAN else GAUSSIAN
         if chosen == self.begun:
             return f"the data set began with {chosen.label} noise, and keeps it"
+        if other in self.refused:
+            noise = f"{other.label} noise" if other != self.begun else f"the data set began with {other.label} noise, which"
+            return f"{noise} cannot answer this release"
         preferred = self.best(options).noise.kind
         if chosen != preferred:
             return f"the release was charged with {chosen.label} noise before"

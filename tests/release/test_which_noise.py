@@ -232,13 +232,24 @@ def test_a_release_is_charged_as_announced_and_run_again_as_it_was(home: Path) -
         assert more_releases(known, again.job, again.plan.options) == {"Gaussian": 0, "Laplace": 3}
 
 
-def test_a_kind_that_cannot_be_post_processed_is_passed_over(tmp_path: Path) -> None:
+def test_a_kind_that_cannot_be_post_processed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All refusals of one kind leave the other; refusals of both are those of the first."""
-    budget, both = {"epsilon": 1, "delta": 1e-6}, {"ledger": capped(**CAP["cap"], releases=1)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpdist.release.plan._check_fit", _refuses_laplace)
-        assert planned(tmp_path, budget=budget, **both).certificate()["privacy"]["noise"] == "Gaussian"
-    assert planned(tmp_path, budget=budget, **both).certificate()["privacy"]["noise"] == "Laplace"
+    given: dict[str, Any] = {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": capped(**CAP["cap"], releases=1)}
+    assert planned(tmp_path, **given).certificate()["privacy"]["noise"] == "Laplace"
+    monkeypatch.setattr("dpdist.release.plan._check_fit", _refuses_laplace)
+    found = planned(tmp_path, **given).certificate()
+    assert found["privacy"]["noise"] == "Gaussian"
+    assert found["noise_choice"]["why"] == "Laplace noise cannot answer this release"
+
+
+def test_a_data_set_whose_noise_cannot_answer_a_release_takes_the_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"ledger": capped(4, epsilon=4, delta=1e-6), "budget": {"epsilon": 0.5, "delta": 1e-6}}
+    assert _released(home, "small-0", **given).certificate["privacy"]["noise"] == "Laplace"
+    monkeypatch.setattr("dpdist.release.plan._check_fit", _refuses_laplace)
+    first, again = (_released(home, "small-1", **given).certificate for _ in range(2))
+    assert first["privacy"]["noise"] == "Gaussian"
+    assert first["noise_choice"]["why"] == "the data set began with Laplace noise, which cannot answer this release"
+    assert first == again
 
 
 def _refuses_laplace(job: Job, strategy: Strategy, grid: Grid) -> None:
