@@ -12,8 +12,9 @@ import numpy as np
 
 from dpdist.arrays.vector import batches
 from dpdist.asking import questions
+from dpdist.asking.conditions import joined
 from dpdist.asking.intervals import critical_value, difference_errors
-from dpdist.asking.products import Linear, functionals
+from dpdist.asking.products import EVERYTHING, Linear, functionals
 from dpdist.asking.questions import AtLeast, Grouping, Quantile, StatisticOf, Sum, Top, TotalOf, powers, range_of
 from dpdist.domain.amounts import AMOUNT
 from dpdist.errors import InvalidInput
@@ -137,7 +138,7 @@ class Published:
             if not isinstance(made, TotalOf):
                 self._check_counted()
             if isinstance(made, Sum):
-                out.append(self._sum(text, made))
+                out += self._sums(text, made)
             elif isinstance(made, TotalOf):
                 out += self._totals(text, made)
             elif isinstance(made, StatisticOf):
@@ -159,8 +160,8 @@ class Published:
         made = [questions.question(self.measurement.domain, text) for text in asked]
         linear = []
         for text, each in zip(asked, made, strict=True):
-            if not isinstance(each, Sum) or each.below is not None:
-                raise InvalidInput(f"covariances are those of sums and differences of counts, found {text!r}")
+            if not isinstance(each, Sum) or each.below is not None or each.by:
+                raise InvalidInput(f"covariances are those of sums and differences of counts without 'by', found {text!r}")
             linear.append(each.above)
         return self._covariance(linear)
 
@@ -170,23 +171,36 @@ class Published:
         if domain.sums_alone:
             name = domain.amounts[0].name
             raise InvalidInput(
-                f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'total of {name}', with 'by' and 'where'"
+                f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'sum of {name}', with 'by' and 'where'"
             )
 
-    def _sum(self, text: str, asked: Sum) -> Answer:
-        if asked.below is None:
-            return self._answer(text, self._read([asked.above]), 0, asked.above)
-        both = [asked.above, asked.below]
+    def _sums(self, text: str, asked: Sum) -> Iterator[Answer]:
+        groups = list(self._groups(asked.by, EVERYTHING))
+        above = [self._within(group, asked.above) for _, group in groups]
+        if asked.below is not None:
+            for (named, group), over in zip(groups, above, strict=True):
+                yield self._ratio(text, over, self._within(group, asked.below), named)
+            return
+        reading = self._read(above)
+        for place, (named, _) in enumerate(groups):
+            yield self._answer(text, reading, place, above[place], named)
+
+    def _within(self, group: Linear, asked: Linear) -> Linear:
+        """A function of the records of a group."""
+        return joined(self.measurement.domain, group, asked)
+
+    def _ratio(self, text: str, above: Linear, below: Linear, group: dict[str, str]) -> Answer:
+        both = [above, below]
         values, covariance = self._read(both).values, self._covariance(both)
         if values[1] == 0.0:
-            return Answer(text, math.nan, None, None, None, remark="the denominator is zero")
+            return Answer(text, math.nan, None, None, None, group, "the denominator is zero")
         found = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
         remark = "" if found else "the denominator may be zero: no bounded interval"
         low, high = found or (None, None)
         if low is not None and all(self._possible.ends(each.entry_range)[0] >= 0 for each in both):
             low = max(low, 0.0)
         error = ratio_error(values, covariance) if found else None
-        return Answer(text, float(values[0] / values[1]), error, low, high, remark=remark)
+        return Answer(text, float(values[0] / values[1]), error, low, high, group, remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
         values = powers(self.measurement.domain.attributes[asked.of], AMOUNT)

@@ -66,7 +66,12 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
         ),
         ("  epsilon: 1\n", "  rho: 1\n", 45, "either 'rho', or 'epsilon' and 'delta'"),
         ("delta: 1e-9\n\nledger", "delta: 2\n\nledger", 45, "delta lies in"),
-        ("of: age", "of: agee", 41, "'agee' does not exist; declared are age, occupation, income, sex"),
+        (
+            "of: age",
+            "of: agee",
+            41,
+            "'agee' does not exist (did you mean 'age'?); declared are age, occupation, income, sex",
+        ),
         ("of: age,", "of: sex,", 41, "have no order"),
         ("ways: [1, 2]", "ways: [9]", 40, "not possible among 4"),
         ("{from: 0, to: 90, outside: clip, title: Age, unit: years}", "{from: 9, to: 1}", 17, "from <= to"),
