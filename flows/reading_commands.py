@@ -74,7 +74,8 @@ def ask(
         list[str],
         typer.Argument(
             help="such as 'count by region', 'sum of amount by region', 'share of sex=f by region', 'sum of region=North, age>=65 minus "
-            "sum of region=South, age>=65', 'mean of age by region', 'median of age where sex=f', 'top 3 of region' or 'region with at least 500'"
+            "sum of region=South, age>=65', 'mean of age by region', 'median of age where sex=f', 'top 3 of region' or 'region with at "
+            "least 500'"
         ),
     ],
     covariance: Annotated[

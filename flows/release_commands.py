@@ -134,7 +134,11 @@ def run(
             "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
             "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
         )
-    charged = f"charged {loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
+    charged = (
+        f"charged {loss_text(done.plan.loss, done.job.guarantee.budget)}"
+        if done.charged
+        else "nothing charged: it was charged before"
+    )
     where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))
     with done.place.copied() as folder:
@@ -259,7 +263,11 @@ def _print_left(context: Context, planned: Plan) -> None:
     from dpdist.release.streams import course_of
 
     dataset, due = planned.job.guarantee.dataset, course_of(planned).due(context.ledger)
-    left = [f"{b.cap.unit}={float(b.left):.6g}" for b in context.ledger.budgets(dataset)]
+    left = [b.left_for(planned.loss) for b in context.ledger.budgets(dataset)]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    charge = "its stream was paid for before" if due is None else f"the release would charge {loss_text(due)}"
-    out.print(f"{charge}; {text}")
+    charge = (
+        "its stream was paid for before"
+        if due is None
+        else f"the release would charge {loss_text(due, planned.job.guarantee.budget)}"
+    )
+    out.print(f"{charge}; {text}", soft_wrap=True)

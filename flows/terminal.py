@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
     from dpdist.release.memory import StageMemory
+    from dpdist.spec.budgets import ReleaseBudgetSpec
     from dpdist.workloads import Workload
 
 out = Console(highlight=False, markup=False)  # what users wrote is printed as it is: a category may be called [/x]
@@ -262,13 +263,16 @@ def _number(value: float | str | None, digits: int) -> Text:
     return Text(f"{value:,.{digits}f}" if isinstance(value, float) else str(value))
 
 
-def loss_text(loss: Loss) -> str:
-    """What a release is charged."""
+def loss_text(loss: Loss, budget: ReleaseBudgetSpec | None = None) -> str:
+    """What a release is charged, in the unit in which its budget is written where that is known."""
     if not (loss.rho or loss.pure):
         return "nothing: an earlier release of its stream paid"
     if loss.rho == 0:
         return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
     failure = f" and delta={float(loss.failure):.3g} for a selection of names" if loss.failure else ""
+    if budget is not None and budget.epsilon is not None and budget.delta and loss.rho == budget.loss_with("l2").rho:
+        told = f"epsilon={float(budget.epsilon):.6g} at delta={float(budget.delta):g}"
+        return f"{told} (Gaussian noise, rho={float(loss.rho):.6g}){failure}"
     return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise){failure}"
 
 

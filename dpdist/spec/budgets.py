@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
-from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.privacy.accounting import NOTHING, Calibration, Cap, Loss, rho_for
 from dpdist.spec.values import Exact, Name, SpecPart
 
 
@@ -173,9 +173,10 @@ class LedgerSpec(SpecPart):
                 "'delta', or the cap a 'delta'"
             )
         if not cap.allows(loss):
-            amount, limit = float(cap.amount(loss)), float(cap.limit)
+            asked, _, delta = cap.asked_and_left(loss, NOTHING)
+            at = f" at delta={delta:g}" if delta else ""
             raise InvalidInput(
-                f"the release asks for {cap.unit}={amount:.6g}, the data set's whole cap is {cap.unit}={limit:.6g}; lower the budget"
+                f"the release asks for {cap.written}={asked:.6g}{at}, the data set's whole cap is {cap}; lower the budget"
             )
 
     def check_period(self, period: datetime.date | None) -> None:

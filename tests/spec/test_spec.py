@@ -127,6 +127,10 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
     ({"mechanism": "laplace"}, "'laplace' uses Laplace noise"),
     ({"ledger": PURE_CAP}, "cap is a pure epsilon"),
     ({"budget": {"epsilon": 2}, "ledger": PURE_CAP}, "asks for epsilon=2, the data set's whole cap is epsilon=1"),
+    (
+        {"budget": {"epsilon": 3, "delta": 1e-6}, "ledger": {"dataset": "d", "cap": {"epsilon": 2, "delta": 1e-6}}},
+        "asks for epsilon=3 at delta=1e-06, the data set's whole cap is epsilon=2, delta=1e-06; lower",
+    ),
     ({"budget": {"rho": 1}}, "asks for rho=1, the data set's whole cap is rho=0.25"),
     ({"budget": {"delta": 1e-9}}, "or 'epsilon' alone"),
     ({"budget": {"epsilon": 12, "delta": 1e-6, "calibration": "classic"}}, r"really gives|delta=3\.1"),

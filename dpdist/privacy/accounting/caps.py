@@ -10,6 +10,7 @@ from typing import Literal
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting.amounts import positive
+from dpdist.privacy.accounting.conversion import gaussian_epsilon, zcdp_epsilon
 from dpdist.privacy.accounting.gaussian import RESERVE, Calibration, rho_for
 from dpdist.privacy.accounting.laplace import epsilon_dominated_by
 from dpdist.privacy.accounting.losses import NOTHING, Loss
@@ -73,6 +74,11 @@ class Cap:
     def unit(self) -> Literal["rho", "epsilon"]:
         """What ``amount`` and ``limit`` are counted in."""
         return "epsilon" if self.pure else "rho"
+
+    @property
+    def written(self) -> Literal["rho", "epsilon"]:
+        """What it is declared in, and spoken of to whom it refuses."""
+        return "epsilon" if self.rho is None else "rho"
 
     @property
     def limit(self) -> Fraction:
@@ -161,6 +167,34 @@ class Cap:
             return Fraction(0)
         return max(Fraction(0), self.limit_by(rule) - self.amount(spent, rule))
 
+    def asked_and_left(self, loss: Loss, spent: Loss, rule: Rule = "exact") -> tuple[float, float, float]:
+        """A loss, and the largest one of its kind that is still allowed, both in the unit in which the cap is written; and their delta.
+
+        Of a cap in (epsilon, delta): epsilons, of Gaussian noise at the cap's delta. What is left is rounded down, so that it fits.
+
+        >>> cap = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6))
+        >>> cap.asked_and_left(Loss.laplace(Fraction(3)), Loss.laplace(Fraction(2)))
+        (3.0, 2.0, 0.0)
+        """
+        left = float(self.left(spent, rule))
+        if self.epsilon is None or self.pure:
+            return float(self.amount(loss, rule)), _down(left), 0.0
+        if loss.rho == 0:
+            dominated = math.sqrt(2.0 * left) if rule == "zcdp" else epsilon_dominated_by(left)
+            alone = 0.0 if spent.rho else float(self.epsilon - spent.pure)
+            return float(loss.pure), _down(max(alone, dominated)), 0.0
+        delta = float(self.delta - self.selection)
+        asked, most = (self._epsilon(rho, delta, rule) for rho in (float(self.amount(loss, rule)), left))
+        return asked, _down(most), delta
+
+    def _epsilon(self, rho: float, delta: float, rule: Rule) -> float:
+        """The epsilon that buys a rho of Gaussian noise by the rule, which leaves ``RESERVE`` to the grid: ``rho_for`` the other way."""
+        if rho <= 0.0:
+            return 0.0
+        if rule == "zcdp":
+            return zcdp_epsilon(rho, delta)
+        return gaussian_epsilon(1.0 / math.sqrt(2.0 * rho), delta * (1.0 - RESERVE)) / (1.0 - RESERVE)
+
     def rule_for(self, first: Loss) -> Rule:
         """The rule of an account in (epsilon, delta), chosen by its first charge, before anything was learnt from it."""
         if self.epsilon is None or not self.delta or self._keeps_slack(first, "exact"):
@@ -186,6 +220,14 @@ class Cap:
         if self.epsilon is None or not self.delta or rule == "zcdp":
             return True
         return float(loss.slack) <= RESERVE * min(1.0, float(self.epsilon))
+
+
+def _down(amount: float) -> float:
+    """To six digits, towards zero."""
+    if amount <= 0.0:
+        return 0.0
+    unit = 10.0 ** (5 - math.floor(math.log10(amount)))
+    return math.floor(amount * unit) / unit
 
 
 @lru_cache(maxsize=64)
