@@ -122,10 +122,6 @@ def run(
         out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
     if as_json or quiet:
         return
-    terminal.print_mechanisms(certificate)
-    terminal.print_noises(certificate)
-    terminal.print_targets(certificate)
-    terminal.print_privacy(certificate)
     tally = done.tally
     said = tally.sentence(persons=done.job.source.records.count == "persons")
     err.print(f"private, for the operator only: {said}", style="dim")
@@ -139,13 +135,16 @@ def run(
         if done.charged
         else "nothing charged: it was charged before"
     )
-    where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
-    out.print(Text.assemble(("published", "bold green"), where))
+    where = (
+        f" {shown(done.place)} in {time.monotonic() - started:.1f} s with {terminal.guarantee_text(certificate)} ({charged})"
+    )
+    out.print(Text.assemble(("published", "bold green"), where), soft_wrap=True)
     with done.place.copied() as folder:
         if report.has_rows(folder):  # 'formats: [zarr]' has none
             terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
-    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
+    terminal.print_targets(certificate)
+    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)
 
 
 def _settled_or_run(

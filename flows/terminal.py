@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +25,18 @@ if TYPE_CHECKING:
     from dpdist.spec.budgets import ReleaseBudgetSpec
     from dpdist.workloads import Workload
 
-out = Console(highlight=False, markup=False)  # what users wrote is printed as it is: a category may be called [/x]
-err = Console(stderr=True, highlight=False, markup=False)
+UNBROKEN = 100_000
+"""Width of what is no terminal: a pipe or a file gets every row in one line. COLUMNS overrides it."""
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False)  # as users wrote it: a category may be called [/x]
+    if not (console.is_terminal or os.environ.get("COLUMNS")):
+        console.width = UNBROKEN
+    return console
+
+
+out, err = _console(), _console(stderr=True)
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
@@ -160,6 +172,13 @@ def effort_text(queries: Workload, mechanism: str) -> str:
     return mechanism_of(mechanism).takes(queries)
 
 
+def guarantee_text(certificate: Mapping[str, Any]) -> str:
+    """The guarantee and whom it protects, in a few words."""
+    facts = certificate["privacy"]
+    delta = f" at delta={facts['delta']:.1e}" if facts["delta"] else ""
+    return f"epsilon={facts['epsilon']:.4g}{delta}" + (f" for {facts['unit']}" if "unit" in facts else "")
+
+
 def print_privacy(certificate: Mapping[str, Any]) -> None:
     """The guarantee, whom it protects, and what it means."""
     facts = certificate["privacy"]
@@ -183,7 +202,16 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
     out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
 
 
-def print_clear(folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool) -> None:
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as CSV, with the columns of all of them in the order in which they come."""
+    writer = csv.DictWriter(out.file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def print_clear(
+    folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool, as_csv: bool
+) -> None:
     """The answers that lie clearly above a number, and how often that errs."""
     import pyarrow.compute as pc
 
@@ -197,6 +225,9 @@ def print_clear(folder: Path, below: float, at: float, *, group: str | None, lim
     found = suppressed(table, below=below, at=at, certificate=certificate)
     if as_json:
         out.print_json(json.dumps({**found.facts, "answers": found.table.to_pylist()}))
+        return
+    if as_csv:
+        print_csv(found.table.to_pylist())
         return
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
     print_answers(shown_rows, found.table.num_rows)
@@ -234,6 +265,24 @@ def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> N
     out.print(table)
     if len(rows) < total:
         out.print(f"... {total - len(rows):,} more {what}s (--limit 0 prints all)")
+
+
+def csv_of(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Answers to further questions as rows: one column for each attribute by which some of them are grouped."""
+    names = {name: "" for each in answers for name in each.group}
+    return [
+        {
+            "question": each.question,
+            **names,
+            **each.group,
+            "answer": each.value,
+            "standard_error": each.standard_error,
+            "low_95": each.low,
+            "high_95": each.high,
+            "remark": each.remark,
+        }
+        for each in answers
+    ]
 
 
 def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
