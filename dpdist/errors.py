@@ -70,15 +70,19 @@ class LedgerError(DpdistError):
 
 
 class BudgetExceeded(LedgerError):
-    """A charge would overdraw a budget. Nothing was spent, nothing was drawn."""
+    """A charge would overdraw a budget. Nothing was spent, nothing was drawn.
 
-    def __init__(self, dataset: str, asked: float, left: float, unit: str = "rho") -> None:
-        super().__init__(dataset, asked, left, unit)
-        self.dataset, self.asked, self.left, self.unit = dataset, asked, left, unit
+    Amounts are in the unit of the cap; where that is an epsilon with a delta, at that delta.
+    """
+
+    def __init__(self, dataset: str, asked: float, left: float, unit: str = "rho", delta: float = 0.0) -> None:
+        super().__init__(dataset, asked, left, unit, delta)
+        self.dataset, self.asked, self.left, self.unit, self.delta = dataset, asked, left, unit, delta
 
     def told(self) -> str:
+        at = f" at delta={self.delta:g}" if self.delta else ""
         return (
-            f"budget of {self.dataset!r}: a charge of {self.unit}={self.asked:.6g} was refused, "
+            f"budget of {self.dataset!r}: a charge of {self.unit}={self.asked:.6g}{at} was refused, "
             f"{self.unit}={self.left:.6g} is left; "
             "lower the release's budget, wait for the next period if the cap has periods, or have the cap's owner raise it "
             f"('dpdist ledger cap {self.dataset} --why ...'). Nothing was drawn and nothing was spent"

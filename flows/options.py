@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dpdist.errors import InvalidInput
 from flows.terminal import day_of
 
 SpecPath = Annotated[Path, typer.Argument(help="the release spec, a YAML file")]
@@ -24,5 +25,12 @@ Period = Annotated[
     typer.Option(parser=day_of, metavar="YYYY-MM-DD", help="the day that replaces '{period}' in the spec"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
+Csv = Annotated[bool, typer.Option("--csv", help="print CSV, for spreadsheets and programs")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="print only errors, and JSON if --json is given")]
 ReleaseName = Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")]
+
+
+def check_format(*, as_json: bool, as_csv: bool) -> None:
+    """Accept one format. Raises: InvalidInput."""
+    if as_json and as_csv:
+        raise InvalidInput("an answer is printed as JSON or as CSV; leave --json or --csv out")

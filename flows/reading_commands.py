@@ -16,7 +16,7 @@ from dpdist.machine.objects import place_at
 from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
 from flows import terminal
 from flows.books import book
-from flows.options import Json, ReleaseName
+from flows.options import Csv, Json, ReleaseName, check_format
 from flows.terminal import err, out, shown
 
 if TYPE_CHECKING:
@@ -34,18 +34,26 @@ def show(
         ),
     ] = None,
     at: Annotated[float, typer.Option(help="with --below: how many standard errors an answer must lie above it")] = 2.0,
+    about: Annotated[
+        bool, typer.Option("--about", help="print what the certificate says, too: mechanisms, noise, guarantee, signature")
+    ] = False,
     as_json: Json = False,
+    as_csv: Csv = False,
 ) -> None:
-    """Print the answers of a published release with their error bars, and its certificate."""
+    """Print the answers of a published release with their error bars. As CSV, all of them; as JSON, with the certificate and means."""
+    check_format(as_json=as_json, as_csv=as_csv)
     from dpdist.page import report
 
     where = found_at(release)
     with where.copied() as folder:
         certificate, key = report.certificate_of(folder), report.signed_by(place_at(folder))
         if below is not None:
-            terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
+            terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json, as_csv=as_csv)
             return
-        rows, total = report.first_rows(folder, group=group, limit=0 if as_json else limit)
+        rows, total = report.first_rows(folder, group=group, limit=0 if as_json or as_csv else limit)
+        if as_csv:
+            terminal.print_csv(rows)
+            return
         made = (
             {}
             if group is not None
@@ -55,14 +63,18 @@ def show(
             told = {"certificate": certificate, "signed_by": key, "answers": rows}
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
-        out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
-        out.print(f"signed with the key {key}", soft_wrap=True, markup=False)
-        terminal.print_mechanisms(certificate)
-        terminal.print_privacy(certificate)
-        terminal.print_post_processing(certificate)
+        answers = f" ({shown(where)}): {certificate['queries']:,} answers with {terminal.guarantee_text(certificate)}"
+        out.print(Text.assemble((certificate["release"], "bold"), answers), soft_wrap=True)
+        if about:
+            out.print(f"signed with the key {key}", soft_wrap=True)
+            terminal.print_mechanisms(certificate)
+            terminal.print_noises(certificate)
+            terminal.print_targets(certificate)
+            terminal.print_privacy(certificate)
         terminal.print_answers(rows, total)
         for what, listed in made.items():
             terminal.print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
+        terminal.print_post_processing(certificate)
         if "suppression" in certificate:
             from dpdist.page.suppression import suppressed_sentence
 
@@ -74,24 +86,32 @@ def ask(
     questions: Annotated[
         list[str],
         typer.Argument(
-            help="such as 'sum of region=North, age>=65 minus sum of region=South, age>=65', 'mean of age by region', 'median of age "
-            "where sex=f', 'top 3 of region' or 'region with at least 500'"
+            help="such as 'count by region', 'sum of amount by region', 'share of sex=f by region', 'sum of region=North, age>=65 minus "
+            "sum of region=South, age>=65', 'mean of age by region', 'median of age where sex=f', 'top 3 of region' or 'region with at "
+            "least 500'"
         ),
     ],
     covariance: Annotated[
         bool, typer.Option("--covariance", help="print the covariance matrix of the answers, too; for sums and differences")
     ] = False,
     as_json: Json = False,
+    as_csv: Csv = False,
 ) -> None:
     """Ask a published release whatever its noisy measurement determines: exact standard errors and intervals, no budget."""
     from dpdist.asking.published import published
 
+    check_format(as_json=as_json, as_csv=as_csv)
     found = published(found_at(release))
     answers = found.ask(*questions)
     matrix = found.covariance(questions).tolist() if covariance else None
     if as_json:
         told = {"release": found.certificate["release"], "answers": [each.facts() for each in answers], "notes": found.notes}
         out.print_json(json.dumps({**told, **({} if matrix is None else {"covariance": matrix})}))
+        return
+    if as_csv:
+        if covariance:
+            raise InvalidInput("a covariance matrix is printed with --json, or for reading; leave --csv out")
+        terminal.print_csv(terminal.csv_of(answers))
         return
     terminal.print_asked(answers, matrix)
     for note in found.notes:

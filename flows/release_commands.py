@@ -51,6 +51,7 @@ def plan(
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
     from dpdist.release.setting import setting_of
+    from dpdist.release.which_noise import more_releases
     from dpdist.spec import load
 
     job = load(spec, period=period)
@@ -66,6 +67,7 @@ def plan(
         planned = plan(context, job)
         takes = stage_memory(planned, context.engine)
         refused = [str(refusal) for refusal in refused_by(context, planned)]
+        more = more_releases(context.ledger, planned.job, planned.options)
     certificate = planned.certificate()
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
@@ -77,7 +79,7 @@ def plan(
     terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
         terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
-    terminal.print_noises(certificate)
+    terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
@@ -120,10 +122,6 @@ def run(
         out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
     if as_json or quiet:
         return
-    terminal.print_mechanisms(certificate)
-    terminal.print_noises(certificate)
-    terminal.print_targets(certificate)
-    terminal.print_privacy(certificate)
     tally = done.tally
     said = tally.sentence(persons=done.job.source.records.count == "persons")
     err.print(f"private, for the operator only: {said}", style="dim")
@@ -132,14 +130,21 @@ def run(
             "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
             "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
         )
-    charged = f"charged {loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
-    where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
-    out.print(Text.assemble(("published", "bold green"), where))
+    charged = (
+        f"charged {loss_text(done.plan.loss, done.job.guarantee.budget)}"
+        if done.charged
+        else "nothing charged: it was charged before"
+    )
+    where = (
+        f" {shown(done.place)} in {time.monotonic() - started:.1f} s with {terminal.guarantee_text(certificate)} ({charged})"
+    )
+    out.print(Text.assemble(("published", "bold green"), where), soft_wrap=True)
     with done.place.copied() as folder:
         if report.has_rows(folder):  # 'formats: [zarr]' has none
             terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
-    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
+    terminal.print_targets(certificate)
+    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)
 
 
 def _settled_or_run(
@@ -257,7 +262,11 @@ def _print_left(context: Context, planned: Plan) -> None:
     from dpdist.release.streams import course_of
 
     dataset, due = planned.job.guarantee.dataset, course_of(planned).due(context.ledger)
-    left = [f"{b.cap.unit}={float(b.left):.6g}" for b in context.ledger.budgets(dataset)]
+    left = [b.left_for(planned.loss) for b in context.ledger.budgets(dataset)]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    charge = "its stream was paid for before" if due is None else f"the release would charge {loss_text(due)}"
-    out.print(f"{charge}; {text}")
+    charge = (
+        "its stream was paid for before"
+        if due is None
+        else f"the release would charge {loss_text(due, planned.job.guarantee.budget)}"
+    )
+    out.print(f"{charge}; {text}", soft_wrap=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +23,21 @@ if TYPE_CHECKING:
     from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
     from dpdist.release.memory import StageMemory
+    from dpdist.spec.budgets import ReleaseBudgetSpec
     from dpdist.workloads import Workload
 
-out = Console(highlight=False, markup=False)  # what users wrote is printed as it is: a category may be called [/x]
-err = Console(stderr=True, highlight=False, markup=False)
+UNBROKEN = 100_000
+"""Width of what is no terminal: a pipe or a file gets every row in one line. COLUMNS overrides it."""
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False)  # as users wrote it: a category may be called [/x]
+    if not (console.is_terminal or os.environ.get("COLUMNS")):
+        console.width = UNBROKEN
+    return console
+
+
+out, err = _console(), _console(stderr=True)
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
@@ -105,19 +118,27 @@ def print_left_out(reasons: dict[str, str]) -> None:
         out.print(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim", soft_wrap=True)
 
 
-def print_noises(certificate: Mapping[str, Any]) -> None:
-    """The kinds of noise compared, where the spec leaves it open: what each gives and what it takes."""
-    from rich.table import Table
+def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None = None) -> None:
+    """The kinds of noise that the spec leaves open, in one line, and why one was chosen.
 
-    if "noises" not in certificate:
+    Args:
+        more: by kind, how many more releases like this one it leaves room for; without it, how many the whole cap holds.
+    """
+    if "noise_choice" not in certificate:  # certificates of version 1.0.0 have rows without a choice
         return
-    table = Table("noise", "mechanism", "RMSE per query", "worst query", "rho", "of the whole cap", box=None, pad_edge=False)
-    for row in certificate["noises"]:
-        rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
-        worst = "-" if row["worst"] is None else f"{row['worst']:.4g}"
-        name = Text(row["noise"], "bold" if row["chosen"] else "")
-        table.add_row(name, row["mechanism"], rmse, worst, f"{row['rho_decimal']:.4g}", f"{row['share_of_cap']:.3%}")
-    out.print(table)
+    parts = [_kind_in_words(row, more, first=not place) for place, row in enumerate(certificate["noises"])]
+    out.print(Text("; ".join(parts)), soft_wrap=True)
+    chosen = next(row["noise"] for row in certificate["noises"] if row["chosen"])
+    out.print(Text(f"{chosen} noise: {certificate['noise_choice']['why']}"), soft_wrap=True)
+
+
+def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, *, first: bool) -> str:
+    """'Gaussian: 52 more releases like this one with RMSE 4.2'; only the first kind says of what."""
+    rmse, least = row["rmse"], row["rmse_at_least"]
+    error = f" with RMSE {rmse:.4g}" if rmse is not None else f" with RMSE at least {least:.4g}" if least is not None else ""
+    if more is None:
+        return f"{row['noise']}: the whole cap holds {row['releases']:,}{' releases like this one' if first else ''}{error}"
+    return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}"
 
 
 def print_targets(certificate: Mapping[str, Any]) -> None:
@@ -152,6 +173,13 @@ def effort_text(queries: Workload, mechanism: str) -> str:
     return mechanism_of(mechanism).takes(queries)
 
 
+def guarantee_text(certificate: Mapping[str, Any]) -> str:
+    """The guarantee and whom it protects, in a few words."""
+    facts = certificate["privacy"]
+    delta = f" at delta={facts['delta']:.1e}" if facts["delta"] else ""
+    return f"epsilon={facts['epsilon']:.4g}{delta}" + (f" for {facts['unit']}" if "unit" in facts else "")
+
+
 def print_privacy(certificate: Mapping[str, Any]) -> None:
     """The guarantee, whom it protects, and what it means."""
     facts = certificate["privacy"]
@@ -175,7 +203,16 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
     out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
 
 
-def print_clear(folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool) -> None:
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as CSV, with the columns of all of them in the order in which they come."""
+    writer = csv.DictWriter(out.file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def print_clear(
+    folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool, as_csv: bool
+) -> None:
     """The answers that lie clearly above a number, and how often that errs."""
     import pyarrow.compute as pc
 
@@ -189,6 +226,9 @@ def print_clear(folder: Path, below: float, at: float, *, group: str | None, lim
     found = suppressed(table, below=below, at=at, certificate=certificate)
     if as_json:
         out.print_json(json.dumps({**found.facts, "answers": found.table.to_pylist()}))
+        return
+    if as_csv:
+        print_csv(found.table.to_pylist())
         return
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
     print_answers(shown_rows, found.table.num_rows)
@@ -228,6 +268,24 @@ def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> N
         out.print(f"... {total - len(rows):,} more {what}s (--limit 0 prints all)")
 
 
+def csv_of(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Answers to further questions as rows: one column for each attribute by which some of them are grouped."""
+    names = {name: "" for each in answers for name in each.group}
+    return [
+        {
+            "question": each.question,
+            **names,
+            **each.group,
+            "answer": each.value,
+            "standard_error": each.standard_error,
+            "low_95": each.low,
+            "high_95": each.high,
+            "remark": each.remark,
+        }
+        for each in answers
+    ]
+
+
 def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
     """Answers to further questions, and their covariances."""
     from rich.table import Table
@@ -265,13 +323,16 @@ def _number(value: float | str | None, digits: int) -> Text:
     return Text(f"{value:,.{digits}f}" if isinstance(value, float) else str(value))
 
 
-def loss_text(loss: Loss) -> str:
-    """What a release is charged."""
+def loss_text(loss: Loss, budget: ReleaseBudgetSpec | None = None) -> str:
+    """What a release is charged, in the unit in which its budget is written where that is known."""
     if not (loss.rho or loss.pure):
         return "nothing: an earlier release of its stream paid"
     if loss.rho == 0:
         return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
     failure = f" and delta={float(loss.failure):.3g} for a selection of names" if loss.failure else ""
+    if budget is not None and budget.epsilon is not None and budget.delta and loss.rho == budget.loss_with("l2").rho:
+        told = f"epsilon={float(budget.epsilon):.6g} at delta={float(budget.delta):g}"
+        return f"{told} (Gaussian noise, rho={float(loss.rho):.6g}){failure}"
     return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise){failure}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shutil
@@ -14,9 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
+from flows import cli, reading_commands, terminal
 from tests import HANGS, forked, small
 from tests.command_line import CommandLine
 from tests.flow_server import flow_server
@@ -131,6 +135,36 @@ def test_a_release_is_shown(story: Story, command: CommandLine) -> None:
     facts = json.loads(command("show", "small-1", "--json").out)
     assert facts["certificate"]["privacy"]["rho"] == "1/10"
     assert len(facts["answers"]) == facts["certificate"]["queries"]
+
+
+def test_answers_go_into_a_pipe_as_one_line_each_and_as_csv(
+    story: Story, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line before the table, whatever the width of the terminal that the other end of a pipe may have."""
+    del story
+    monkeypatch.setattr(terminal, "out", terminal._console())
+    monkeypatch.setattr(reading_commands, "out", terminal.out)
+    facts = json.loads(command("show", "small-1", "--json").out)
+
+    def printed(*words: str) -> str:
+        return CliRunner().invoke(cli.app, words).stdout
+
+    shown = printed("show", "small-1", "--limit", "0").splitlines()
+    assert shown[0].startswith("small-1 (")
+    assert shown[0].endswith("answers with epsilon=2.583 at delta=1.0e-09 for records")
+    assert [line.split()[0] for line in shown[1:3]] == ["group", facts["answers"][0]["group"].split()[0]]
+    assert len(shown) == 2 + len(facts["answers"])
+    long = " plus ".join(["sex=f"] * 20)
+    assert printed("ask", "small-1", long).splitlines()[1].startswith(long)
+    every = list(csv.DictReader(io.StringIO(printed("show", "small-1", "--csv"))))
+    assert [float(row["answer"]) for row in every] == [row["answer"] for row in facts["answers"]]
+    asked = list(csv.DictReader(io.StringIO(printed("ask", "small-1", "count by sex", "count", "--csv"))))
+    assert [(row["question"], row["sex"]) for row in asked] == [("count by sex", "f"), ("count by sex", "m"), ("count", "")]
+    assert float(asked[0]["low_95"]) < float(asked[0]["answer"]) < float(asked[0]["high_95"])
+    clear = list(csv.DictReader(io.StringIO(printed("show", "small-1", "--below", "1000", "--csv"))))
+    assert 0 < len(clear) < len(every)
+    for words in (("show", "small-1", "--csv", "--json"), ("ask", "small-1", "count", "--csv", "--covariance")):
+        assert "leave" in command(*words).err
 
 
 def test_the_ledger_is_listed_verified_and_exported(story: Story, command: CommandLine) -> None:

@@ -21,6 +21,7 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput
+from dpdist.privacy.ledger import Ledger
 from dpdist.records.columns import Column
 from dpdist.release.assumed import assumed
 from dpdist.session import PlannedRelease
@@ -258,7 +259,8 @@ def test_a_release_from_its_columns_to_its_charge(browser: Any, home: Path) -> N
             field(name).get_by_label("Counted as").select_option("categories")
             field(name).get_by_label("All names").fill(values)
         page.wait_for_selector("#tables table")
-        assert not (home / "ledger.db").exists()
+        with Ledger.at(home) as ledger:
+            assert not ledger.budgets()
         page.get_by_text("Publish …").click()
         page.wait_for_selector("#confirm[open]")
         assert "Release visits-1 takes" in page.inner_text("#what")

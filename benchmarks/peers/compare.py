@@ -1,23 +1,24 @@
 """The same questions to dpdist and to other systems: error and lines of code, side by side.
 
-    python benchmarks/peers/compare.py [--venvs FOLDER] [--only dpdist opendp pipelinedp smartnoise tumult] [--noise auto gaussian]
-        [--repeats 20] [--people 20000]
+    python benchmarks/peers/compare.py [--venvs FOLDER] [--only dpdist opendp pipelinedp smartnoise tumult] [--noise default]
+        [--repeats 1.0] [--people 20000]
 
 Every other system runs in a virtual environment of its own, which is made with uv and PyPI if it is not there (Tumult Analytics needs Java,
-too). All get the same file of people, one record each, and epsilon = 1 with delta = 1e-6 for each question; what they do with it is their
-own standard way; PipelineDP, which asks for the kind of noise, is told Gaussian. dpdist has a column for each --noise that its specs ask
-for; its cells say which kind it took. Their programs lie beside this file and are written
-here, from what they document. Answers that lie in --answers are not asked for again.
+too). All get the same files (people.py), with one record a person but for the purchases of a shop, and epsilon = 1 with delta = 1e-6
+for each question; what they do with it is their own standard way, with the noise that they take of themselves. dpdist has a column for
+each --noise that its specs ask for; its cells say which kind it took. Their programs lie beside this file and are written here, from
+what they document. Answers that lie in --answers are not asked for again. Questions whose data is not part of the project are left out
+where it is not there (DPDIST_DATA).
 
-Error: the root of the mean squared error over all answers of a question and all repeats. Lines: statements that a user writes for a
-question and the lines of its spec, without those that load the file; helpers that several questions share count for each.
+Error: the root of the mean squared error over all answers of a question and all repeats, of which all systems have the same number, and
+by how much of itself it is uncertain (one standard error, from the spread over the repeats). Lines: statements that a user writes for a
+question and the lines of its spec, without those that load the files; helpers that several questions share count for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import csv
 import json
 import os
 import subprocess
@@ -27,7 +28,8 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from protocol import AGES, MOST_PAID, REGIONS, SEXES, TABLES, TAKEN, VALUES, Answers, key
+from people import truth, written
+from protocol import TAKEN, Answers
 
 HERE = Path(__file__).parent
 PACKAGES = {
@@ -37,56 +39,31 @@ PACKAGES = {
     "tumult": ("Tumult Analytics", "tmlt.analytics==0.21.0", "tmlt.analytics"),
 }
 QUESTIONS = {
-    "tables": "people by region, by sex, by age, and by all three (906 counts)",
-    "prefix": "people up to each age (100 counts)",
-    "sums": "sum of payments by region (4)",
-    "means": "mean payment by region (4)",
-    "medians": "median age by region (4)",
+    "tables": ("people by region, by sex, by age, and by all three (906 counts)", 5),
+    "prefix": ("people up to each age (100 counts)", 20),
+    "sums": ("sum of payments by region (4)", 40),
+    "means": ("mean payment by region (4)", 40),
+    "medians": ("median age by region (4)", 40),
+    "flights": ("flights by hour, by delay, and by both (1,624 counts)", 5),
+    "spent": ("sum spent by town, three purchases a customer (4)", 40),
+    "days": ("purchases up to each day, three a customer (91 counts)", 20),
+    "levels": ("people by region, subregion and country of birth (54 counts)", 20),
+    "sparse": ("Adult: all ten 3-way tables of five attributes (10,587 counts)", 5),
 }
+"""What is asked, and how often."""
 UNSHARED = ("load", "main", "told")
 """What no question is charged for: reading the file, and the protocol."""
 
 
-def people(path: Path, count: int) -> list[dict[str, object]]:
-    """People with a region, sex, age and payment, also written as a CSV file."""
-    state = np.random.default_rng(11)
-    regions, sexes = state.choice(REGIONS, count, p=[0.4, 0.3, 0.2, 0.1]), state.choice(SEXES, count)
-    ages = np.minimum(state.gamma(6, 7, count).astype(int), 99)
-    paid = np.minimum(state.lognormal(10, 0.6, count).astype(int), MOST_PAID)
-    rows = [
-        {"region": str(r), "sex": str(s), "age": int(a), "paid": int(p)}
-        for r, s, a, p in zip(regions, sexes, ages, paid, strict=True)
-    ]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return rows
-
-
-def truth(rows: list[dict[str, object]]) -> dict[str, Answers]:
-    """The exact answers of every question."""
-    tables: Answers = {}
-    for of in TABLES:
-        for values in np.ndindex(*(len(VALUES[name]) for name in of)):
-            tables[key(*(VALUES[name][place] for name, place in zip(of, values, strict=True)))] = 0
-        for row in rows:
-            tables[key(*(row[name] for name in of))] += 1
-    ages = np.array([row["age"] for row in rows])
-    mine = {region: [row for row in rows if row["region"] == region] for region in REGIONS}
-    return {
-        "tables": tables,
-        "prefix": {key(age): float((ages <= age).sum()) for age in AGES},
-        "sums": {region: float(sum(row["paid"] for row in some)) for region, some in mine.items()},
-        "means": {region: float(np.mean([row["paid"] for row in some])) for region, some in mine.items()},
-        "medians": {region: float(np.median([row["age"] for row in some])) for region, some in mine.items()},
-    }
-
-
 def error(found: list[Answers], exact: Answers) -> str:
-    """The root mean squared error; a group that a system left out is an answer of zero."""
-    squares = [(answers.get(name, 0.0) - value) ** 2 for answers in found for name, value in exact.items()]
-    return f"{np.sqrt(np.mean(squares)):,.3g}" if np.mean(squares) < 1e6 else f"{np.sqrt(np.mean(squares)):,.0f}"
+    """The root mean squared error and its uncertainty; a group that a system left out is an answer of zero."""
+    squares = np.array(
+        [np.mean([(answers.get(name, 0.0) - value) ** 2 for name, value in exact.items()]) for answers in found]
+    )
+    mean = squares.mean()
+    uncertain = squares.std(ddof=1) / squares.size**0.5 / (2 * mean) if squares.size > 1 and mean else 0.0
+    shown = f"{np.sqrt(mean):,.3g}" if mean < 1e6 else f"{np.sqrt(mean):,.0f}"
+    return f"{shown} ± {uncertain:.0%}" if uncertain else shown
 
 
 def python_of(system: str, venvs: Path) -> Path:
@@ -103,13 +80,13 @@ Found = dict[str, tuple[list[Answers] | str, str]]
 """By question: all answers, or why there are none, and the kind of noise that was taken where the program says it."""
 
 
-def asked(system: str, noise: str, file: Path, repeats: int, venvs: Path, kept: Path) -> Found:
+def asked(system: str, noise: str, files: Path, repeats: dict[str, int], venvs: Path, kept: Path) -> Found:
     """What a system answers, question by question."""
     store = kept / f"{system}{noise and '-'}{noise}.json"
     if not store.exists():
         python = Path(sys.executable) if system == "dpdist" else python_of(system, venvs)
-        command = [python, HERE / f"{system}_answers.py", file, str(repeats), noise]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=file.parent, env=os.environ)
+        command = [python, HERE / f"{system}_answers.py", files, json.dumps(repeats), noise]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=files, env=os.environ)
         line = next((line for line in done.stdout.splitlines() if line.startswith("ANSWERS")), None)
         if line is None:
             raise SystemExit(f"{system} gave no answers: {done.stderr[-2000:]}")
@@ -152,7 +129,7 @@ def _lines(node: ast.stmt) -> int:
 
 def version_of(system: str, noise: str) -> str:
     if system == "dpdist":
-        return f"dpdist {metadata.version('dpdist')}, noise: {noise}"
+        return f"dpdist {metadata.version('dpdist')}{'' if noise == 'default' else f', noise: {noise}'}"
     name, package, _ = PACKAGES[system]
     return f"{name} {package.rpartition('==')[2]}"
 
@@ -168,28 +145,29 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--venvs", type=Path, default=Path("venvs"))
     parser.add_argument("--only", nargs="+", default=["dpdist", *PACKAGES], choices=["dpdist", *PACKAGES])
-    parser.add_argument("--noise", nargs="+", default=["auto", "gaussian"], choices=["auto", "gaussian", "laplace"])
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--tumult-repeats", type=int, default=1, help="Spark takes minutes for a repeat")
+    parser.add_argument("--noise", nargs="+", default=["default"], choices=["default", "gaussian", "laplace"])
+    parser.add_argument("--repeats", type=float, default=1.0, help="by what the numbers of repeats are multiplied")
     parser.add_argument("--people", type=int, default=20_000)
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "peers.md")
     parser.add_argument("--answers", type=Path, default=None, help="folder that keeps the answers; default: nowhere")
     options = parser.parse_args()
     options.venvs = options.venvs.resolve()
     columns = [(system, noise) for system in options.only for noise in (options.noise if system == "dpdist" else [""])]
-    cells: dict[str, list[str]] = {question: [] for question in QUESTIONS}
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "people.csv"
-        exact = truth(people(file, options.people))
+        exact = truth(written(Path(folder), options.people))
+        repeats = {name: max(1, round(options.repeats * QUESTIONS[name][1])) for name in QUESTIONS if name in exact}
+        cells = {name: [] for name in repeats}
         for system, noise in columns:
-            repeats = options.tumult_repeats if system == "tumult" else options.repeats
-            found = asked(system, noise, file, repeats, options.venvs, options.answers or Path(folder) / "answers")
+            found = asked(system, noise, Path(folder), repeats, options.venvs, options.answers or Path(folder) / "answers")
             lines = lines_of(system)
-            for question in QUESTIONS:
-                given, kind = found.get(question, ("no", ""))
-                cells[question].append(cell(given, kind, exact[question], lines.get(question, 0)))
-    head = [f"| question | {' | '.join(version_of(*each) for each in columns)} |", f"|---|{'---|' * len(columns)}"]
-    rows = [f"| {words} | {' | '.join(cells[name])} |" for name, words in QUESTIONS.items()]
+            for name in repeats:
+                given, kind = found.get(name, ("no", ""))
+                cells[name].append(cell(given, kind, exact[name], lines.get(name, 0)))
+    head = [
+        f"| question | repeats | {' | '.join(version_of(*each) for each in columns)} |",
+        f"|---|---|{'---|' * len(columns)}",
+    ]
+    rows = [f"| {QUESTIONS[name][0]} | {repeats[name]} | {' | '.join(row)} |" for name, row in cells.items()]
     options.out.write_text("\n".join([*head, *rows]) + "\n", encoding="utf-8")
     print("\n".join([*head, *rows]))
 

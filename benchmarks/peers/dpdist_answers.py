@@ -1,4 +1,4 @@
-"""dpdist: a spec for each question; each repeat is a data set of its own. The last argument is the kind of noise that specs ask for."""
+"""dpdist: a spec for each question; each repeat is a data set of its own. The last argument is the kind of noise, or 'default'."""
 
 from __future__ import annotations
 
@@ -10,26 +10,60 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from protocol import AGES, REGIONS, TABLES, TAKEN, VALUES, Answers, key, main
+from protocol import (
+    AGES,
+    CODES,
+    DAYS,
+    FLIGHTS,
+    GROUPS,
+    LEVELS,
+    REGIONS,
+    SPARSE,
+    TABLES,
+    TAKEN,
+    TOWNS,
+    WORLD,
+    Answers,
+    cells,
+    in_table,
+    key,
+    main,
+)
 
 import dpdist as dp
 from dpdist.privacy import keys
 
 NUMBERS = count()
 BUDGET = {"epsilon": 1, "delta": 1e-6}
-DOMAIN = """
-region: {categories: [North, South, East, West]}
-sex: {categories: [f, m]}
-age: {from: 0, to: 99}
+PEOPLE = """
+records: {path: people.csv}
+domain:
+  region: {categories: [North, South, East, West]}
+  sex: {categories: [f, m]}
+  age: {from: 0, to: 99}
+"""
+FLIGHT = """
+records: {path: flights.csv}
+domain:
+  departure: {from: 0, to: 23}
+  delay: {from: 0, to: 63}
+workload: [{marginals: {of: [[departure], [delay], [departure, delay]]}}]
+"""
+SHOP = """
+records: {path: purchases.csv, person: {column: customer, most_records: 3}}
+domain:
+  bought: {from: 0, to: 90}
+  town: {categories: [Köln, Zürich, Besançon, A Coruña]}
 """
 
 
-def load(path: str) -> str:
-    folder = tempfile.mkdtemp(prefix="peers-", dir=Path(path).parent)
+def load(path: str) -> Path:
+    folder = tempfile.mkdtemp(prefix="peers-", dir=path)
     os.environ["DPDIST_HOME"] = f"{folder}/home"
     os.environ["DPDIST_OUTPUT"] = f"{folder}/out"
     keys.initialise(Path(folder) / "home")
-    return path
+    os.chdir(path)
+    return Path(path)
 
 
 def told(question: str, release: Any) -> Any:
@@ -38,57 +72,91 @@ def told(question: str, release: Any) -> Any:
     return release
 
 
-def run(path: str, question: str, text: str) -> Any:
+def run(question: str, *texts: str) -> Any:
     number = f"{question}-{next(NUMBERS)}"
-    spec = {
-        "release": number,
-        "records": {"path": path},
-        "domain": yaml.safe_load(DOMAIN),
-        "budget": BUDGET,
-        "noise": sys.argv[3],
-    }
-    spec["ledger"] = {"dataset": number, "cap": BUDGET, "shared_records": True}
-    return told(question, dp.run({**spec, **yaml.safe_load(text)}, engine="inline"))
+    spec = {"release": number, "budget": BUDGET, "ledger": {"dataset": number, "cap": BUDGET, "shared_records": True}}
+    for text in texts:
+        spec |= yaml.safe_load(text)
+    return told(question, dp.run({**spec, **kind()}, engine="inline"))
+
+
+def kind() -> dict[str, str]:
+    return {} if sys.argv[3] == "default" else {"noise": sys.argv[3]}
 
 
 def values_of(release: Any) -> list[float]:
     return list(map(float, release.answers.arrow["answer"].to_pylist()))
 
 
-def tables(path: str) -> Answers:
-    release = run(path, "tables", "workload: [{marginals: {of: [[region], [sex], [age], [region, sex, age]]}}]")
-    keys = [key(*values) for of in TABLES for values in _combined([VALUES[name] for name in of])]
-    return dict(zip(keys, values_of(release), strict=True))
+def in_order(release: Any, tables: tuple[tuple[str, ...], ...]) -> Answers:
+    names = [name for of in tables for name in in_table(of, dict.fromkeys(cells(of), 0.0))]
+    return dict(zip(names, values_of(release), strict=True))
 
 
-def prefix(path: str) -> Answers:
-    return dict(zip(map(key, AGES), values_of(run(path, "prefix", "workload: [{cdf: {of: age}}]")), strict=True))
+def tables(folder: Path) -> Answers:
+    workload = "workload: [{marginals: {of: [[region], [sex], [age], [region, sex, age]]}}]"
+    return in_order(run("tables", PEOPLE, workload), TABLES)
 
 
-def sums(path: str) -> Answers:
-    release = run(
-        path, "sums", "{sums: {paid: {from: 0, to: 100000}}, workload: [{marginals: {of: [[region]]}, sum: paid}]}"
-    )
-    return dict(zip(REGIONS, values_of(release), strict=True))
+def prefix(folder: Path) -> Answers:
+    return dict(zip(map(key, AGES), values_of(run("prefix", PEOPLE, "workload: [{cdf: {of: age}}]")), strict=True))
 
 
-def means(path: str) -> Answers:
-    release = run(
-        path, "means", "{sums: {paid: {from: 0, to: 100000}}, workload: [{marginals: {of: [[region]]}, mean: paid}]}"
-    )
-    return {each.group["region"]: each.value for each in release.ask("mean of paid by region")}
+def sums(folder: Path) -> Answers:
+    asked = "{sums: {paid: {from: 0, to: 100000}}, workload: [{marginals: {of: [[region]]}, sum: paid}]}"
+    return dict(zip(REGIONS, values_of(run("sums", PEOPLE, asked)), strict=True))
 
 
-def medians(path: str) -> Answers:
-    release = run(path, "medians", "workload: [{cdf: {of: age, by: [region]}}]")
+def means(folder: Path) -> Answers:
+    asked = "{sums: {paid: {from: 0, to: 100000}}, workload: [{marginals: {of: [[region]]}, mean: paid}]}"
+    return {each.group["region"]: each.value for each in run("means", PEOPLE, asked).ask("mean of paid by region")}
+
+
+def medians(folder: Path) -> Answers:
+    release = run("medians", PEOPLE, "workload: [{cdf: {of: age, by: [region]}}]")
     return {each.group["region"]: float(each.value) for each in release.ask("median of age by region")}
 
 
-def _combined(parts: list[Any]) -> list[tuple[Any, ...]]:
-    out: list[tuple[Any, ...]] = [()]
-    for part in parts:
-        out = [(*head, value) for head in out for value in part]
-    return out
+def flights(folder: Path) -> Answers:
+    return in_order(run("flights", FLIGHT), FLIGHTS)
 
 
-main(load, tables=tables, prefix=prefix, sums=sums, means=means, medians=medians)
+def spent(folder: Path) -> Answers:
+    asked = "{sums: {spent: {from: 0, to: 80, step: 0.01}}, workload: [{marginals: {of: [[town]]}, sum: spent}]}"
+    return dict(zip(TOWNS, values_of(run("spent", SHOP, asked)), strict=True))
+
+
+def days(folder: Path) -> Answers:
+    release = run("days", SHOP, "workload: [{cdf: {of: bought}}]")
+    return dict(zip(map(key, range(DAYS)), values_of(release), strict=True))
+
+
+def levels(folder: Path) -> Answers:
+    born = {"categories": WORLD["born"], "levels": str(GROUPS)}
+    spec = {"records": {"path": "births.csv"}, "domain": {"born": born}}
+    spec["workload"] = [{"marginals": {"of": [[name] for name in LEVELS]}}]
+    release = run("levels", yaml.safe_dump(spec, sort_keys=False))
+    asked = [f"{name}='{value}'" for name in LEVELS for value in WORLD[name]]
+    names = [f"{name}: {value}" for name in LEVELS for value in WORLD[name]]
+    return {name: float(each.value) for name, each in zip(names, release.ask(*asked), strict=True)}
+
+
+def sparse(folder: Path) -> Answers:
+    spec = {"records": {"path": "adults.csv"}, "domain": {name: {"from": 0, "to": size - 1} for name, size in CODES.items()}}
+    spec["workload"] = [{"marginals": {"ways": [3]}}]
+    return in_order(run("sparse", yaml.safe_dump(spec, sort_keys=False), "postprocess: {non_negative: true}"), SPARSE)
+
+
+main(
+    load,
+    tables=tables,
+    prefix=prefix,
+    sums=sums,
+    means=means,
+    medians=medians,
+    flights=flights,
+    spent=spent,
+    days=days,
+    levels=levels,
+    sparse=sparse,
+)

@@ -2,63 +2,124 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import opendp.prelude as dp
 import polars as pl
-from protocol import AGES, MOST_PAID, TABLES, VALUES, Answers, key, main
+from protocol import (
+    AGES,
+    DAYS,
+    FLIGHTS,
+    LEVELS,
+    MOST_PAID,
+    MOST_SPENT,
+    PURCHASES,
+    SPARSE,
+    TABLES,
+    TOWNS,
+    VALUES,
+    WORLD,
+    Answers,
+    in_table,
+    key,
+    main,
+    running,
+)
 
 dp.enable_features("contrib")
 LOSS = dp.loss_of(epsilon=1.0, delta=1e-6)
 
 
-def load(path: str) -> pl.LazyFrame:
-    return pl.LazyFrame(pl.read_csv(path), schema={"region": pl.String, "sex": pl.String, "age": pl.Int64, "paid": pl.Int64})
+def load(folder: str) -> dict[str, pl.LazyFrame]:
+    return {path.stem: pl.read_csv(path).lazy() for path in Path(folder).glob("*.csv")}
 
 
-def context(data: pl.LazyFrame, queries: int) -> dp.Context:
+def context(rows: pl.LazyFrame, groups, queries: int = 1, records: int = 1) -> dp.Context:
     return dp.Context.compositor(
-        data=data,
-        privacy_unit=dp.unit_of(contributions=1),
+        data=rows,
+        privacy_unit=dp.unit_of(contributions=records),
         privacy_loss=LOSS,
         split_evenly_over=queries,
-        margins=[dp.polars.Margin(by=list(of), invariant="keys") for of in TABLES]
+        margins=[dp.polars.Margin(by=list(of), invariant="keys") for of in groups]
         + [dp.polars.Margin(by=[], max_length=100_000)],
     )
 
 
-def tables(data: pl.LazyFrame) -> Answers:
-    asked = context(data, len(TABLES))
+def counted(rows: pl.LazyFrame, tables, values) -> Answers:
+    asked = context(rows, tables, len(tables))
     out = {}
-    for of in TABLES:
-        keys = pl.LazyFrame(VALUES[of[0]], schema=[of[0]])
+    for of in tables:
+        keys = pl.LazyFrame({of[0]: list(values[of[0]])})
         for name in of[1:]:
-            keys = keys.join(pl.LazyFrame(VALUES[name], schema=[name]), how="cross")
+            keys = keys.join(pl.LazyFrame({name: list(values[name])}), how="cross")
         query = asked.query().group_by(*of).agg(dp.len()).with_keys(keys)
-        for row in query.release().collect().iter_rows():
-            out[key(*row[:-1])] = row[-1]
+        out |= in_table(of, {key(*row[:-1]): row[-1] for row in query.release().collect().iter_rows()})
     return out
 
 
-def prefix(data: pl.LazyFrame) -> Answers:
-    asked = context(data, 1)
-    counts = asked.query().group_by("age").agg(dp.len()).release().collect()
-    found = dict(counts.iter_rows())
-    return {key(age): sum(found.get(k, 0) for k in range(age + 1)) for age in AGES}
+def by_group(query) -> Answers:
+    return {key(group): float(value) for group, value in query.release().collect().iter_rows()}
 
 
-def sums(data: pl.LazyFrame) -> Answers:
-    query = context(data, 1).query().group_by("region").agg(pl.col.paid.cast(int).fill_null(0).dp.sum((0, MOST_PAID)))
-    return {key(region): total for region, total in query.release().collect().iter_rows()}
+def tables(data) -> Answers:
+    return counted(data["people"], TABLES, VALUES)
 
 
-def means(data: pl.LazyFrame) -> Answers:
-    query = context(data, 1).query().group_by("region").agg(pl.col.paid.cast(int).fill_null(0).dp.mean((0, MOST_PAID)))
-    return {key(region): value for region, value in query.release().collect().iter_rows()}
+def prefix(data) -> Answers:
+    keys = pl.LazyFrame({"age": list(AGES)})
+    query = context(data["people"], [["age"]]).query().group_by("age").agg(dp.len()).with_keys(keys)
+    return running(by_group(query), AGES)
 
 
-def medians(data: pl.LazyFrame) -> Answers:
+def sums(data) -> Answers:
+    total = pl.col.paid.cast(int).fill_null(0).dp.sum((0, MOST_PAID))
+    return by_group(context(data["people"], [["region"]]).query().group_by("region").agg(total))
+
+
+def means(data) -> Answers:
+    mean = pl.col.paid.cast(int).fill_null(0).dp.mean((0, MOST_PAID))
+    return by_group(context(data["people"], [["region"]]).query().group_by("region").agg(mean))
+
+
+def medians(data) -> Answers:
     age = pl.col.age.cast(int).fill_null(0).dp.median(list(AGES))
-    query = context(data, 1).query().group_by("region").agg(age)
-    return {key(region): value for region, value in query.release().collect().iter_rows()}
+    return by_group(context(data["people"], [["region"]]).query().group_by("region").agg(age))
 
 
-main(load, tables=tables, prefix=prefix, sums=sums, means=means, medians=medians)
+def flights(data) -> Answers:
+    return counted(data["flights"], FLIGHTS, VALUES)
+
+
+def spent(data) -> Answers:
+    total = pl.col.spent.cast(float).fill_nan(0.0).fill_null(0.0).dp.sum((0.0, float(MOST_SPENT)))
+    asked = context(data["purchases"], [["town"]], records=PURCHASES)
+    return by_group(asked.query().group_by("town").agg(total).with_keys(pl.LazyFrame({"town": list(TOWNS)})))
+
+
+def days(data) -> Answers:
+    keys = pl.LazyFrame({"bought": list(range(DAYS))})
+    asked = context(data["purchases"], [["bought"]], records=PURCHASES)
+    return running(by_group(asked.query().group_by("bought").agg(dp.len()).with_keys(keys)), range(DAYS))
+
+
+def levels(data) -> Answers:
+    return counted(data["births"], [(name,) for name in LEVELS], WORLD)
+
+
+def sparse(data) -> Answers:
+    return counted(data["adults"], SPARSE, VALUES)
+
+
+main(
+    load,
+    tables=tables,
+    prefix=prefix,
+    sums=sums,
+    means=means,
+    medians=medians,
+    flights=flights,
+    spent=spent,
+    days=days,
+    levels=levels,
+    sparse=sparse,
+)

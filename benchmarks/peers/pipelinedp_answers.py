@@ -1,67 +1,126 @@
-"""PipelineDP (Apache-2.0), its local backend."""
+"""PipelineDP (Apache-2.0), its local backend, with the noise that it takes of itself."""
 
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pipeline_dp
-from protocol import AGES, MOST_PAID, REGIONS, TABLES, VALUES, Answers, key, main
+from protocol import (
+    AGES,
+    DAYS,
+    FLIGHTS,
+    LEVELS,
+    MOST_PAID,
+    MOST_SPENT,
+    PURCHASES,
+    REGIONS,
+    SPARSE,
+    TABLES,
+    TOWNS,
+    WORLD,
+    Answers,
+    cells,
+    in_table,
+    key,
+    main,
+    running,
+)
 
 Rows = list[dict[str, str]]
-LAPLACE, GAUSSIAN = pipeline_dp.NoiseKind.LAPLACE, pipeline_dp.NoiseKind.GAUSSIAN
 
 
-def load(path: str) -> Rows:
-    with open(path, encoding="utf-8") as file:
-        return [{**row, "person": number} for number, row in enumerate(csv.DictReader(file))]
+def load(folder: str) -> dict[str, Rows]:
+    found = {}
+    for path in Path(folder).glob("*.csv"):
+        with path.open(encoding="utf-8") as file:
+            found[path.stem] = [{"customer": number, **row} for number, row in enumerate(csv.DictReader(file))]
+    return found
 
 
-def asked(data, by, public, metric, value=None, queries=1, lowest=0, highest=0):
+def asked(rows, by, public, metric, value=None, queries=1, lowest=0, highest=0, records=1):
     accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1.0 / queries, total_delta=1e-6 / queries)
     engine = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend())
     extractors = pipeline_dp.DataExtractors(
-        privacy_id_extractor=lambda row: row["person"],
+        privacy_id_extractor=lambda row: row["customer"],
         partition_extractor=lambda row: key(*(row[name] for name in by)),
         value_extractor=lambda row: float(row[value]) if value else 0.0,
     )
     parameters = pipeline_dp.AggregateParams(
         metrics=[metric],
-        noise_kind=GAUSSIAN,
-        max_partitions_contributed=1,
-        max_contributions_per_partition=1,
+        max_partitions_contributed=records,
+        max_contributions_per_partition=records,
         min_value=lowest,
         max_value=highest,
     )
-    result = engine.aggregate(data, parameters, extractors, public_partitions=public)
+    result = engine.aggregate(rows, parameters, extractors, public_partitions=public)
     accountant.compute_budgets()
     return {name: float(values[0]) for name, values in result}
 
 
-def tables(data: Rows) -> Answers:
+def counted(rows, of):
     out = {}
-    for of in TABLES:
-        public = [""]
-        for name in of:
-            public = [f"{head}|{value}".strip("|") for head in public for value in VALUES[name]]
-        out |= asked(data, of, public, pipeline_dp.Metrics.COUNT, queries=len(TABLES))
+    for by in of:
+        out |= in_table(by, asked(rows, by, cells(by), pipeline_dp.Metrics.COUNT, queries=len(of)))
     return out
 
 
-def prefix(data: Rows) -> Answers:
-    counts = asked(data, ["age"], [key(age) for age in AGES], pipeline_dp.Metrics.COUNT)
-    return {key(age): sum(counts[key(k)] for k in range(age + 1)) for age in AGES}
+def tables(data) -> Answers:
+    return counted(data["people"], TABLES)
 
 
-def sums(data: Rows) -> Answers:
-    return asked(data, ["region"], list(REGIONS), pipeline_dp.Metrics.SUM, "paid", highest=MOST_PAID)
+def prefix(data) -> Answers:
+    return running(asked(data["people"], ["age"], cells(("age",)), pipeline_dp.Metrics.COUNT), AGES)
 
 
-def means(data: Rows) -> Answers:
-    return asked(data, ["region"], list(REGIONS), pipeline_dp.Metrics.MEAN, "paid", highest=MOST_PAID)
+def sums(data) -> Answers:
+    return asked(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.SUM, "paid", highest=MOST_PAID)
 
 
-def medians(data: Rows) -> Answers:
-    return asked(data, ["region"], list(REGIONS), pipeline_dp.Metrics.PERCENTILE(50), "age", highest=99)
+def means(data) -> Answers:
+    return asked(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.MEAN, "paid", highest=MOST_PAID)
 
 
-main(load, tables=tables, prefix=prefix, sums=sums, means=means, medians=medians)
+def medians(data) -> Answers:
+    return asked(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.PERCENTILE(50), "age", highest=99)
+
+
+def flights(data) -> Answers:
+    return counted(data["flights"], FLIGHTS)
+
+
+def spent(data) -> Answers:
+    sum_ = pipeline_dp.Metrics.SUM
+    return asked(data["purchases"], ["town"], list(TOWNS), sum_, "spent", highest=MOST_SPENT, records=PURCHASES)
+
+
+def days(data) -> Answers:
+    public = [key(day) for day in range(DAYS)]
+    return running(asked(data["purchases"], ["bought"], public, pipeline_dp.Metrics.COUNT, records=PURCHASES), range(DAYS))
+
+
+def levels(data) -> Answers:
+    out = {}
+    for name in LEVELS:
+        found = asked(data["births"], [name], WORLD[name], pipeline_dp.Metrics.COUNT, queries=len(LEVELS))
+        out |= in_table((name,), found)
+    return out
+
+
+def sparse(data) -> Answers:
+    return counted(data["adults"], SPARSE)
+
+
+main(
+    load,
+    tables=tables,
+    prefix=prefix,
+    sums=sums,
+    means=means,
+    medians=medians,
+    flights=flights,
+    spent=spent,
+    days=days,
+    levels=levels,
+    sparse=sparse,
+)

@@ -2,49 +2,111 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas
 import snsql
-from protocol import AGES, MOST_PAID, TABLES, Answers, key, main
+from protocol import (
+    AGES,
+    CODES,
+    DAYS,
+    FLIGHTS,
+    LEVELS,
+    MOST_PAID,
+    MOST_SPENT,
+    PURCHASES,
+    SPARSE,
+    TABLES,
+    Answers,
+    in_table,
+    key,
+    main,
+    running,
+)
 
-COLUMNS = {
-    "person": {"type": "int", "private_id": True},
-    "region": {"type": "string"},
-    "sex": {"type": "string"},
+TEXT = {name: {"type": "string"} for name in ("region", "sex", "subregion", "born", "town")}
+WHOLE = {name: {"type": "int"} for name in ("departure", "delay", "bought", *CODES)}
+NUMBERS = {
     "age": {"type": "int", "lower": 0, "upper": 99},
     "paid": {"type": "int", "lower": 0, "upper": MOST_PAID},
+    "spent": {"type": "float", "lower": 0.0, "upper": float(MOST_SPENT)},
 }
-METADATA = {"": {"": {"people": {"max_ids": 1, "censor_dims": False, "row_privacy": False, **COLUMNS}}}}
+COLUMNS = {**TEXT, **WHOLE, **NUMBERS}
 
 
-def load(path: str) -> pandas.DataFrame:
-    return pandas.read_csv(path).reset_index(names="person")
+def load(folder: str) -> dict[str, pandas.DataFrame]:
+    found = {path.stem: pandas.read_csv(path) for path in Path(folder).glob("*.csv")}
+    return {name: rows if "customer" in rows else rows.reset_index(names="customer") for name, rows in found.items()}
 
 
-def asked(data: pandas.DataFrame, sql: str, queries: int = 1) -> list[list]:
+def asked(rows: pandas.DataFrame, sql: str, queries: int = 1, records: int = 1) -> list[list]:
+    columns = {name: COLUMNS[name] for name in rows.columns if name != "customer"}
+    person = {"type": "string" if records > 1 else "int", "private_id": True}
+    options = {"max_ids": records, "censor_dims": False, "row_privacy": False}
+    metadata = {"": {"": {"records": {**options, "customer": person, **columns}}}}
     privacy = snsql.Privacy(epsilon=1.0 / queries, delta=1e-6 / queries)
-    return snsql.from_df(data, privacy=privacy, metadata=METADATA).execute(sql)[1:]
+    return snsql.from_df(rows, privacy=privacy, metadata=metadata).execute(sql)[1:]
 
 
-def tables(data: pandas.DataFrame) -> Answers:
+def counted(rows: pandas.DataFrame, tables) -> Answers:
     out = {}
-    for of in TABLES:
+    for of in tables:
         names = ", ".join(of)
-        rows = asked(data, f"SELECT {names}, COUNT(*) AS n FROM people GROUP BY {names}", len(TABLES))
-        out |= {key(*row[:-1]): float(row[-1]) for row in rows}
+        found = asked(rows, f"SELECT {names}, COUNT(*) AS n FROM records GROUP BY {names}", len(tables))
+        out |= in_table(of, {key(*row[:-1]): row[-1] for row in found})
     return out
 
 
-def prefix(data: pandas.DataFrame) -> Answers:
-    found = dict(asked(data, "SELECT age, COUNT(*) AS n FROM people GROUP BY age"))
-    return {key(age): float(sum(found.get(k, 0) for k in range(age + 1))) for age in AGES}
+def by_group(rows: pandas.DataFrame, name: str, what: str, records: int = 1) -> Answers:
+    found = asked(rows, f"SELECT {name}, {what} AS n FROM records GROUP BY {name}", records=records)
+    return {key(group): float(value) for group, value in found}
 
 
-def sums(data: pandas.DataFrame) -> Answers:
-    return {key(r): float(n) for r, n in asked(data, "SELECT region, SUM(paid) AS n FROM people GROUP BY region")}
+def tables(data) -> Answers:
+    return counted(data["people"], TABLES)
 
 
-def means(data: pandas.DataFrame) -> Answers:
-    return {key(r): float(n) for r, n in asked(data, "SELECT region, AVG(paid) AS n FROM people GROUP BY region")}
+def prefix(data) -> Answers:
+    return running(by_group(data["people"], "age", "COUNT(*)"), AGES)
 
 
-main(load, tables=tables, prefix=prefix, sums=sums, means=means)
+def sums(data) -> Answers:
+    return by_group(data["people"], "region", "SUM(paid)")
+
+
+def means(data) -> Answers:
+    return by_group(data["people"], "region", "AVG(paid)")
+
+
+def flights(data) -> Answers:
+    return counted(data["flights"], FLIGHTS)
+
+
+def spent(data) -> Answers:
+    return by_group(data["purchases"], "town", "SUM(spent)", PURCHASES)
+
+
+def days(data) -> Answers:
+    return running(by_group(data["purchases"], "bought", "COUNT(*)", PURCHASES), range(DAYS))
+
+
+def levels(data) -> Answers:
+    return counted(data["births"], [(name,) for name in LEVELS])
+
+
+def sparse(data) -> Answers:
+    return counted(data["adults"], SPARSE)
+
+
+main(
+    load,
+    tables=tables,
+    prefix=prefix,
+    sums=sums,
+    means=means,
+    flights=flights,
+    spent=spent,
+    days=days,
+    levels=levels,
+    sparse=sparse,
+)

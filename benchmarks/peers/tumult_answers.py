@@ -4,59 +4,118 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-from protocol import AGES, MOST_PAID, TABLES, VALUES, Answers, key, main
+from protocol import (
+    AGES,
+    DAYS,
+    FLIGHTS,
+    LEVELS,
+    MOST_PAID,
+    MOST_SPENT,
+    PURCHASES,
+    SPARSE,
+    TABLES,
+    VALUES,
+    WORLD,
+    Answers,
+    in_table,
+    key,
+    main,
+    running,
+)
 from pyspark.sql import DataFrame, SparkSession
-from tmlt.analytics import AddOneRow, ApproxDPBudget, KeySet, QueryBuilder, Session
+from tmlt.analytics import AddMaxRows, AddOneRow, ApproxDPBudget, KeySet, QueryBuilder, Session
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 BUDGET = ApproxDPBudget(1.0, 1e-6)
 
 
-def load(path: str) -> DataFrame:
+def load(folder: str) -> dict[str, DataFrame]:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
-    return spark.read.csv(path, header=True, inferSchema=True)
+    paths = Path(folder).glob("*.csv")
+    return {path.stem: spark.read.csv(str(path), header=True, inferSchema=True).cache() for path in paths}
 
 
-def session(data: DataFrame) -> Session:
-    return Session.from_dataframe(BUDGET, "people", data, protected_change=AddOneRow())
+def session(rows: DataFrame, records: int = 1) -> Session:
+    change = AddOneRow() if records == 1 else AddMaxRows(records)
+    return Session.from_dataframe(BUDGET, "records", rows, protected_change=change)
 
 
 def values_of(frame: DataFrame, by: tuple[str, ...]) -> Answers:
     return {key(*(row[name] for name in by)): float(row[-1]) for row in frame.collect()}
 
 
-def keys(*names: str) -> KeySet:
-    return KeySet.from_dict({name: list(VALUES[name]) for name in names})
+def keys(of, values) -> KeySet:
+    return KeySet.from_dict({name: list(values[name]) for name in of})
 
 
-def tables(data: DataFrame) -> Answers:
-    asked, out = session(data), {}
-    for of in TABLES:
-        query = QueryBuilder("people").groupby(keys(*of)).count()
-        out |= values_of(asked.evaluate(query, ApproxDPBudget(1.0 / len(TABLES), 1e-6 / len(TABLES))), of)
+def counted(rows: DataFrame, tables, values) -> Answers:
+    asked, out = session(rows), {}
+    for of in tables:
+        query = QueryBuilder("records").groupby(keys(of, values)).count()
+        part = ApproxDPBudget(1.0 / len(tables), 1e-6 / len(tables))
+        out |= in_table(of, values_of(asked.evaluate(query, part), of))
     return out
 
 
-def prefix(data: DataFrame) -> Answers:
-    found = values_of(session(data).evaluate(QueryBuilder("people").groupby(keys("age")).count(), BUDGET), ("age",))
-    return {key(age): sum(found[key(k)] for k in range(age + 1)) for age in AGES}
+def tables(data) -> Answers:
+    return counted(data["people"], TABLES, VALUES)
 
 
-def sums(data: DataFrame) -> Answers:
-    query = QueryBuilder("people").groupby(keys("region")).sum("paid", 0, MOST_PAID)
-    return values_of(session(data).evaluate(query, BUDGET), ("region",))
+def prefix(data) -> Answers:
+    query = QueryBuilder("records").groupby(keys(["age"], VALUES)).count()
+    return running(values_of(session(data["people"]).evaluate(query, BUDGET), ("age",)), AGES)
 
 
-def means(data: DataFrame) -> Answers:
-    query = QueryBuilder("people").groupby(keys("region")).average("paid", 0, MOST_PAID)
-    return values_of(session(data).evaluate(query, BUDGET), ("region",))
+def sums(data) -> Answers:
+    query = QueryBuilder("records").groupby(keys(["region"], VALUES)).sum("paid", 0, MOST_PAID)
+    return values_of(session(data["people"]).evaluate(query, BUDGET), ("region",))
 
 
-def medians(data: DataFrame) -> Answers:
-    query = QueryBuilder("people").groupby(keys("region")).median("age", 0, 99)
-    return values_of(session(data).evaluate(query, BUDGET), ("region",))
+def means(data) -> Answers:
+    query = QueryBuilder("records").groupby(keys(["region"], VALUES)).average("paid", 0, MOST_PAID)
+    return values_of(session(data["people"]).evaluate(query, BUDGET), ("region",))
 
 
-main(load, tables=tables, prefix=prefix, sums=sums, means=means, medians=medians)
+def medians(data) -> Answers:
+    query = QueryBuilder("records").groupby(keys(["region"], VALUES)).median("age", 0, 99)
+    return values_of(session(data["people"]).evaluate(query, BUDGET), ("region",))
+
+
+def flights(data) -> Answers:
+    return counted(data["flights"], FLIGHTS, VALUES)
+
+
+def spent(data) -> Answers:
+    query = QueryBuilder("records").groupby(keys(["town"], VALUES)).sum("spent", 0, MOST_SPENT)
+    return values_of(session(data["purchases"], PURCHASES).evaluate(query, BUDGET), ("town",))
+
+
+def days(data) -> Answers:
+    query = QueryBuilder("records").groupby(keys(["bought"], VALUES)).count()
+    return running(values_of(session(data["purchases"], PURCHASES).evaluate(query, BUDGET), ("bought",)), range(DAYS))
+
+
+def levels(data) -> Answers:
+    return counted(data["births"], [(name,) for name in LEVELS], WORLD)
+
+
+def sparse(data) -> Answers:
+    return counted(data["adults"], SPARSE, VALUES)
+
+
+main(
+    load,
+    tables=tables,
+    prefix=prefix,
+    sums=sums,
+    means=means,
+    medians=medians,
+    flights=flights,
+    spent=spent,
+    days=days,
+    levels=levels,
+    sparse=sparse,
+)

@@ -15,7 +15,7 @@ from dpdist.workloads.predicates import predicates, satisfied
 
 LABELS = 2**16
 """Values of an attribute among whose labels a condition's value is looked for."""
-ALL = ("all", "all records", "everything", "everyone")
+ALL = ("all", "all records", "everything", "everyone", "records", "count", "number", "sum", "total")
 FORM = "write for example \"region=North, age>=65\"; names and values with commas or words such as 'minus' go into quotes"
 
 
@@ -51,11 +51,11 @@ def condition(domain: Domain, text: str) -> Linear:
         return EVERYTHING
     out = EVERYTHING
     for piece in parted(text, ","):
-        out = _joined(domain, out, _single(domain, piece))
+        out = joined(domain, out, _single(domain, piece))
     return out
 
 
-def _joined(domain: Domain, first: Linear, second: Linear) -> Linear:
+def joined(domain: Domain, first: Linear, second: Linear) -> Linear:
     """The product of two indicators."""
     out = Linear(())
     for coefficient, vectors in second.products:
@@ -68,6 +68,7 @@ def _single(domain: Domain, text: str) -> Linear:
     if simple is not None:
         axis, mask = simple
         return Linear(((1.0, {axis: mask.astype(np.float64)}),)) if mask.any() else Linear(())
+    _check_named(domain, text)
     try:
         block = predicates(domain, [text]).blocks[0]
     except InvalidInput as error:
@@ -77,6 +78,17 @@ def _single(domain: Domain, text: str) -> Linear:
         return Linear(((1.0, {axis: factor.dense()[0].astype(np.float64) for axis, factor in rows}),))
     sizes = [domain.shape[axis] for axis in block.axes]
     return products_of(block.axes, block.factors[0].dense()[0].reshape(sizes).astype(np.float64))
+
+
+def _check_named(domain: Domain, text: str) -> None:
+    """Accept a condition that does not begin with an unknown name. Raises: InvalidInput."""
+    begun = re.match(r"\s*(['\"]?)([^\W\d][\w .-]*?)\1\s*(?:[=!<>]|$)", text)
+    if begun is None or re.search(r"\b(and|or|not|in)\b", begun[2]):
+        return
+    if begun[2] not in domain.columns:
+        domain.axis(begun[2])  # refuses, with the name that is meant
+    if begun.end() == len(text):
+        raise InvalidInput(f"{text!r} alone is no condition; write for example 'count by {text}', or what {text!r} is to be")
 
 
 def _of_level(domain: Domain, text: str) -> tuple[int, Matrix] | None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from dpdist.arrays.vector import batches
 from dpdist.asking import questions
+from dpdist.asking.conditions import joined
 from dpdist.asking.intervals import critical_value, difference_errors
-from dpdist.asking.products import Linear, functionals
+from dpdist.asking.products import EVERYTHING, Linear, functionals
 from dpdist.asking.questions import AtLeast, Grouping, Quantile, StatisticOf, Sum, Top, TotalOf, powers, range_of
 from dpdist.domain.amounts import AMOUNT
 from dpdist.errors import InvalidInput
@@ -25,7 +26,6 @@ from dpdist.page import measurement, report
 from dpdist.page.certificate import Certificate
 from dpdist.page.intervals import Possible, interval
 from dpdist.page.measurement import Measurement
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.quantities.base import Estimated
 from dpdist.quantities.intervals import fieller, ratio_error
 from dpdist.quantities.registry import telling
@@ -138,7 +138,7 @@ class Published:
             if not isinstance(made, TotalOf):
                 self._check_counted()
             if isinstance(made, Sum):
-                out.append(self._sum(text, made))
+                out += self._sums(text, made)
             elif isinstance(made, TotalOf):
                 out += self._totals(text, made)
             elif isinstance(made, StatisticOf):
@@ -160,8 +160,8 @@ class Published:
         made = [questions.question(self.measurement.domain, text) for text in asked]
         linear = []
         for text, each in zip(asked, made, strict=True):
-            if not isinstance(each, Sum) or each.below is not None:
-                raise InvalidInput(f"covariances are those of sums and differences of counts, found {text!r}")
+            if not isinstance(each, Sum) or each.below is not None or each.by:
+                raise InvalidInput(f"covariances are those of sums and differences of counts without 'by', found {text!r}")
             linear.append(each.above)
         return self._covariance(linear)
 
@@ -171,23 +171,36 @@ class Published:
         if domain.sums_alone:
             name = domain.amounts[0].name
             raise InvalidInput(
-                f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'total of {name}', with 'by' and 'where'"
+                f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'sum of {name}', with 'by' and 'where'"
             )
 
-    def _sum(self, text: str, asked: Sum) -> Answer:
-        if asked.below is None:
-            return self._answer(text, self._read([asked.above]), 0, asked.above)
-        both = [asked.above, asked.below]
+    def _sums(self, text: str, asked: Sum) -> Iterator[Answer]:
+        groups = list(self._groups(asked.by, EVERYTHING))
+        above = [self._within(group, asked.above) for _, group in groups]
+        if asked.below is not None:
+            for (named, group), over in zip(groups, above, strict=True):
+                yield self._ratio(text, over, self._within(group, asked.below), named)
+            return
+        reading = self._read(above)
+        for place, (named, _) in enumerate(groups):
+            yield self._answer(text, reading, place, above[place], named)
+
+    def _within(self, group: Linear, asked: Linear) -> Linear:
+        """A function of the records of a group."""
+        return joined(self.measurement.domain, group, asked)
+
+    def _ratio(self, text: str, above: Linear, below: Linear, group: dict[str, str]) -> Answer:
+        both = [above, below]
         values, covariance = self._read(both).values, self._covariance(both)
         if values[1] == 0.0:
-            return Answer(text, math.nan, None, None, None, remark="the denominator is zero")
+            return Answer(text, math.nan, None, None, None, group, "the denominator is zero")
         found = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
         remark = "" if found else "the denominator may be zero: no bounded interval"
         low, high = found or (None, None)
         if low is not None and all(self._possible.ends(each.entry_range)[0] >= 0 for each in both):
             low = max(low, 0.0)
         error = ratio_error(values, covariance) if found else None
-        return Answer(text, float(values[0] / values[1]), error, low, high, remark=remark)
+        return Answer(text, float(values[0] / values[1]), error, low, high, group, remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
         values = powers(self.measurement.domain.attributes[asked.of], AMOUNT)
@@ -237,14 +250,10 @@ class Published:
             yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
 
     def _top(self, text: str, asked: Top) -> list[Answer]:
-        if self.measurement.noise.kind is not GAUSSIAN:
-            raise InvalidInput(
-                "how sure the order of a top is, is computed for Gaussian noise; ask for the counts themselves"
-            )
         groups = list(self._groups(asked.of, asked.among))
         linear = [among for _, among in groups]
         reading, covariance = self._read(linear), self._covariance(linear)
-        best, worst = rank_ranges(reading.values, covariance, critical_value(covariance))
+        best, worst = rank_ranges(reading.values, covariance, critical_value(covariance, self.measurement.noise.kind))
         out = []
         for place in np.argsort(-reading.values, kind="stable")[: asked.count]:
             ranks = int(best[place]), int(worst[place])
@@ -372,7 +381,7 @@ def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
 
 
 def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
-    """The best and the worst rank of each normal estimate (the largest has rank 1); with 95 % probability all hold at once.
+    """The best and the worst rank of each estimate (the largest has rank 1); with 95 % probability all hold at once.
 
     An estimate ranks below every estimate that is significantly larger; all differences share one critical value.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.asking.conditions import condition, parted
+from dpdist.asking.conditions import ALL, condition, joined, parted
 from dpdist.asking.products import EVERYTHING, Linear
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
@@ -20,8 +20,9 @@ from dpdist.quantities.registry import told
 from dpdist.workloads.base import asked_for
 
 FORMS = (
+    '"count by region", "count where age>=65", "sum of amount by region", "share of sex=f by region", "sex=f by region", '
     '"sum of region=North, age>=65 minus sum of region=South, age>=65", "sum of ... divided by sum of ...", "mean of age by region", '
-    '"total of amount by region", "variance of age by region", "correlation of age and income", '
+    '"variance of age by region", "correlation of age and income", '
     '"median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", '
     '"region with at least 500"'
 )
@@ -46,10 +47,11 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Sum:
-    """A linear combination of counts, or a ratio of two."""
+    """A linear combination of counts, or a ratio of two, by groups."""
 
     above: Linear
     below: Linear | None = None
+    by: tuple[Grouping, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,10 @@ def question(domain: Domain, text: str) -> Question:
     if len(where) > 1:
         raise InvalidInput(f"{text!r} has 'where' twice; join conditions by commas")
     among = condition(domain.grouped, where[0]) if where else EVERYTHING
-    of_total = re.fullmatch(r"total of (.+)", body, re.IGNORECASE)
     of_statistic = re.fullmatch(rf"({'|'.join(map(re.escape, told()))}|average) of (.+)", body, re.IGNORECASE)
     of_quantile = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
     of_top = re.fullmatch(r"top (\d+) of (.+)", body, re.IGNORECASE)
     of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
-    if of_total:
-        name, by = _grouped(domain, of_total[1])
-        return TotalOf(_numeric(domain, name), by, among)
     if of_statistic:
         asked = of_statistic[1].lower()
         return _statistic_of(domain, MEAN if asked == "average" else asked, of_statistic[2], among)
@@ -134,12 +132,43 @@ def question(domain: Domain, text: str) -> Question:
         return Top(int(of_top[1]), _groupings(domain.grouped, of_top[2]), among)
     if of_least:
         return AtLeast(float(of_least[2]), _groupings(domain.grouped, of_least[1]), among)
-    if where:
-        raise InvalidInput(f"{text!r}: 'where' belongs to means, quantiles, tops and 'with at least'; the forms are {FORMS}")
-    ratio = parted(body, r"\sdivided\s+by\s")
+    return _sum_of(domain, body, among)
+
+
+def _sum_of(domain: Domain, text: str, among: Linear) -> Sum | TotalOf:
+    """A question for amounts, or for counts and their ratios, by groups."""
+    body, *by = parted(text, r"(?<!divided)\sby\s")
+    if len(by) > 1:
+        raise InvalidInput(f"{text!r} has 'by' twice; join attributes by commas")
+    groups = _groupings(domain.grouped, by[0]) if by else ()
+    added = _added(domain, body)
+    if added is not None:
+        return TotalOf(_numeric(domain, added), groups, among)
+    share = re.fullmatch(r"share of (.+)", body, re.IGNORECASE)
+    ratio = [share[1], ALL[0]] if share else parted(body, r"\sdivided\s+by\s")
     if len(ratio) > 2:
         raise InvalidInput(f"{text!r} divides twice; ask for one ratio at a time")
-    return Sum(*(linear(domain.grouped, part) for part in ratio))
+    above, *below = (joined(domain, among, linear(domain.grouped, part)) for part in ratio)
+    return Sum(above, below[0] if below else None, groups)
+
+
+def _added(domain: Domain, text: str) -> str | None:
+    """The attribute whose numbers a text asks to add up; None where it asks for a number of records.
+
+    'sum' alone means the one column of amounts that there is.
+    """
+    asked = re.fullmatch(r"(?:sum|total)(?: of (.+))?", text, re.IGNORECASE)
+    if asked is None:
+        return None
+    amounts = [each.name for each in domain.amounts]
+    if asked[1] is None:
+        if len(amounts) > 1:
+            raise InvalidInput(
+                f"{text!r} of what? This release has amounts of {', '.join(amounts)}: write 'sum of {amounts[0]}'"
+            )
+        return next(iter(amounts), None)
+    name = _unquoted(asked[1])
+    return name if name in domain.columns or text.lower().startswith("total") else None
 
 
 def _statistic_of(domain: Domain, statistic: str, text: str, among: Linear) -> StatisticOf:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpdist.domain.amounts import MOST_STEPS
 from dpdist.domain.attributes import Attribute, Level
 from dpdist.domain.labels import even_edges
+from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 
@@ -190,7 +191,8 @@ class Domain:
         if name in self.columns[len(self.names) :]:
             raise InvalidInput(f"{name!r} is a level of an attribute: only tables ('marginals' with 'of') ask for levels")
         if name not in self.names:
-            raise InvalidInput(f"attribute {name!r} does not exist; declared are {', '.join(self.columns)}")
+            alike = meant(name, self.columns)
+            raise InvalidInput(f"attribute {name!r} does not exist{alike}; declared are {', '.join(self.columns)}")
         return self.names.index(name)
 
     def attribute(self, name: str) -> Attribute:

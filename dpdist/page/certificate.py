@@ -135,6 +135,14 @@ class MethodFacts(TypedDict):
     sums: NotRequired[dict[str, SumsFacts]]
 
 
+class NoiseChoiceFacts(TypedDict):
+    """``noise_choice`` of a certificate."""
+
+    releases: int
+    announced: bool
+    why: str
+
+
 class SelectionFacts(TypedDict):
     """``selection`` of a certificate."""
 
@@ -208,6 +216,7 @@ class Claims(TypedDict):
     targets: NotRequired[dict[str, Any]]
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
+    noise_choice: NotRequired[NoiseChoiceFacts]
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
     chosen_bound: NotRequired[ChosenBoundFacts]

@@ -15,7 +15,7 @@ import stat
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -90,16 +90,18 @@ def initialise(home: Path) -> Path:
     return path
 
 
-def ensure(home: Path) -> None:
-    """Make a root key in a state folder in which there is nothing yet, unless the environment says where key or ledger are."""
+def ensure(home: Path, nothing_charged: Callable[[], bool]) -> None:
+    """Make a root key in a state folder that has none, unless the environment says where key or ledger are.
+
+    Args:
+        nothing_charged: whether no release was ever charged here: a second key would not be the one of its noise.
+    """
     elsewhere = (ENVIRONMENT, FILE_ENVIRONMENT, COMMAND_ENVIRONMENT, "DPDIST_LEDGER", "DPDIST_LEDGER_FILE")
-    if any(name in os.environ for name in elsewhere) or (home / "ledger.db").exists() or key_file(home).exists():
+    if any(name in os.environ for name in elsewhere) or key_file(home).exists() or not nothing_charged():
         return
     with suppress(KeyUnavailable):  # another process has just made one; or there is none, as whoever needs it will say
         made = initialise(home)
-        warnings.warn(
-            f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=3
-        )
+        warnings.warn(f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=3)
 
 
 def load(home: Path) -> Secret:

@@ -70,6 +70,17 @@ class LedgerReader:
         """The releases of a stream, first steps first; aborted ones left out."""
         return self._read(lambda connection: tables.parts_of(connection, dataset, name))
 
+    def first(self, dataset: str) -> Receipt | None:
+        """The release that a data set's charges begin with, of those that stand; None where nothing is charged."""
+        standing = sa.and_(db.releases.c.dataset == dataset, db.releases.c.state != "aborted")
+        query = sa.select(db.releases.c.release).where(standing).order_by(db.releases.c.sequence).limit(1)
+
+        def work(connection: Connection) -> Receipt | None:
+            name = connection.execute(query).scalar()
+            return None if name is None else tables.receipt(connection, name)
+
+        return self._read(work)
+
     def approvers(self, dataset: str) -> Approvers | None:
         """Whose approvals a data set's releases need, None where nobody ever asked for some."""
         known = self._read(lambda connection: tables.dataset_of(connection, dataset))

@@ -108,6 +108,11 @@ class Budget:
         """What releases may still spend, in the cap's unit (never negative)."""
         return self.cap.left(self.spent, self.rule)
 
+    def left_for(self, loss: Loss) -> str:
+        """The largest release of the kind of a loss that still fits, in the words of the cap."""
+        _, left, delta = self.cap.asked_and_left(loss, self.spent, self.rule)
+        return f"{self.cap.written}={left:.6g}" + (f" at delta={delta:g}" if delta else "")
+
     @property
     def course(self) -> list[tuple[str, float]]:
         """Each release with the share of the budget that was left after it, in the order they were charged."""

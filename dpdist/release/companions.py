@@ -17,17 +17,24 @@ Companion = tuple[Plan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
 
 
-def companions(context: Context, job: Job) -> tuple[Companion, ...]:
-    """The releases that one is to be consistent with. They are read, never charged or drawn again.
+def companions(context: Context, planned: Plan) -> tuple[Companion, ...]:
+    """The releases that a planned one is to be consistent with. They are read, never charged or drawn again.
 
-    Raises: InvalidInput when one is not committed, was measured from other records or has no linear measurement; StoreError
-        when its measurement is not the one the ledger knows.
+    Raises: InvalidInput when one is not committed, was measured from other records, with the other kind of noise, or has no linear
+        measurement; StoreError when its measurement is not the one the ledger knows.
     """
-    others = job.outputs.companions
+    others, own = planned.job.outputs.companions, planned.noise.kind
     if not others:
         return ()
-    records = files_of(context, job.source).digest
-    return tuple(_companion(context, other, records) for other in others)
+    records = files_of(context, planned.job.source).digest
+    found = tuple(_companion(context, other, records) for other in others)
+    for other, _ in found:
+        if other.noise.kind != own:
+            raise InvalidInput(
+                f"release {other.job.release!r} has {other.noise.kind.label} noise and this one {own.label} noise, which cannot be "
+                f"combined: set 'noise: {other.noise.kind}'"
+            )
+    return found
 
 
 def _companion(context: Context, other: Job, records: str) -> Companion:

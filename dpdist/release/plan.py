@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 
 from dpdist.domain import Layout
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.fitted_tables import few_cells
 from dpdist.grids.joint import JOINT_CELLS
@@ -21,32 +21,33 @@ from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.kept import name_for
-from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
+from dpdist.mechanisms.planner import best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
 from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
-from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.distributions import SCALE_LIMIT
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.ledger import Budget, StreamPart
-from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.chosen import prepared
 from dpdist.release.context import Context
-from dpdist.release.costs import column, for_persons, in_whole_numbers
+from dpdist.release.costs import column, for_persons
+from dpdist.release.design import Design
 from dpdist.release.lower_bounds import lower_bound
+from dpdist.release.means import check_means
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
 from dpdist.release.private_bound import bound_facts
 from dpdist.release.private_names import facts_of
 from dpdist.release.setting import setting_of
+from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
 from dpdist.spec.output import PostprocessSpec
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.strategies import Strategy
-from dpdist.strategies.needs import Effort
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
@@ -61,79 +62,19 @@ MUCH_NOISE = 100_000
 """Counts: noise of this scale swamps most tables of a data set of usual size. Beyond about 2^20 a release is refused."""
 
 
-@dataclass(frozen=True)
-class Design:
-    """One kind of noise, with the mechanism that makes the most of it.
-
-    Attributes:
-        strategy: the one of least predicted error.
-        table: the mechanisms compared.
-        noise: what is added to the grid's integers.
-        loss: what the release will be charged.
-        compared: the strategies of all mechanisms compared, as they were before they were rounded.
-        scale: what measured values are divided by to become answers (``Domain.scale``).
-        persons: what no strategy can beat for persons in several cells or steps, with its proof; None where it is not known.
-    """
-
-    strategy: Strategy
-    table: list[Candidate]
-    effort: Effort
-    grid: Grid
-    noise: Noise
-    loss: Loss
-    compared: tuple[Strategy, ...]
-    scale: float
-    persons: PersonsBound | None = None
-
-    @property
-    def noise_multiplier(self) -> float:
-        """Scale of the noise over the sensitivity of what is measured to one record: what predicted errors are multiples of.
-
-        A person's several records, and neighbours that replace one, ask for more noise: they raise it.
-        """
-        return self.noise.scale / column(self.strategy, self.grid) / self.scale
-
-    @property
-    def variance(self) -> float:
-        """Predicted total squared error of all (weighted) answers, infinite where it depends on the data."""
-        cost = self.strategy.workload_cost
-        return math.inf if cost is None else cost * self.noise_multiplier**2
-
-    @property
-    def worst(self) -> float | None:
-        """Predicted standard error of the worst query, None where it was not computed."""
-        own = next(row for row in self.table if row.mechanism == self.strategy.name)
-        return None if own.worst is None else own.worst * self.noise_multiplier
-
-    def in_whole_numbers(self, context: Context, queries: Workload) -> Self:
-        """The same with the cost and the errors of the whole numbers that are measured."""
-        strategy, table = in_whole_numbers(context, queries, self.strategy, self.grid, self.table)
-        return replace(self, strategy=strategy, table=table)
-
-    def facts(self, queries: int, cap: Cap) -> dict[str, Any]:
-        """What a certificate says of a kind of noise that the spec left open: predicted errors, rho, and the part of the whole cap."""
-        return {
-            "noise": self.noise.kind.label,
-            "mechanism": self.strategy.name,
-            "rmse": math.sqrt(self.variance / queries) if math.isfinite(self.variance) else None,
-            "worst": None if self.worst is None else float(f"{self.worst:.9g}"),
-            "rho": str(self.loss.zcdp),
-            "rho_decimal": float(self.loss.zcdp),
-            "share_of_cap": float(cap.share(self.loss)),
-        }
-
-
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Plan(Design):
     """What a release would do, before any data or budget is touched.
 
     Attributes:
-        options: every kind of noise that was compared.
+        options: every kind of noise that was planned for.
+        which: how one of them was chosen, None where the spec leaves none open.
         former: the plan of a stream before its horizon was last extended.
     """
 
     job: Job
     options: tuple[Design, ...] = ()
+    which: WhichNoise | None = None
     former: Plan | None = None
 
     def certificate(
@@ -147,8 +88,6 @@ class Plan(Design):
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         job, guarantee = self.job, self.job.guarantee
-        queries, cap, kind = job.workload.queries.shape[0], guarantee.cap, self.noise.kind
-        compared = [{**each.facts(queries, cap), "chosen": each.noise.kind == kind} for each in self.options]
         selection, bound, series = facts_of(job), bound_facts(job), guarantee.course.facts(self.cells)
         claims = {
             "release": job.release,
@@ -158,7 +97,7 @@ class Plan(Design):
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
             "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),
-            **({"noises": compared} if guarantee.noise == AUTO else {}),
+            **({} if self.which is None else self.which.facts(self.options, self.noise.kind)),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
             **({} if bound is None else {"chosen_bound": bound}),
@@ -219,9 +158,11 @@ class Plan(Design):
             found.append(f"this release spends {spent} where releases usually spend 0.1 to 10")
         if scale > MUCH_NOISE:
             found.append(f"one record is hidden by noise of {scale:,.0f} counts, where less than {MUCH_NOISE:,} is usual")
+        crowded = too_many(self.job, self.loss)
         if not found:
-            return []
-        return [f"{', and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"]
+            return crowded
+        swamped = f"{', and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"
+        return [swamped, *crowded]
 
     @cached_property
     def workload(self) -> Workload:
@@ -243,27 +184,44 @@ def plan(context: Context, job: Job) -> Plan:
     Names of private categories and a private bound that are not known yet are planned for as placeholders.
     """
     job = prepared(context, job)
-    options = tuple(_design(context, job, norm) for norm in job.norms)
-    chosen = _least_error(options)
+    which = which_noise(context.ledger, job) if len(job.norms) > 1 else None
+    options, which = _options(context, job, which)
+    chosen = options[0] if which is None else which.best(options)
     if chosen.noise.scale > SCALE_LIMIT:
         raise InvalidInput(
             "the budget is so small that the noise would be larger than a million counts (2^20); raise 'budget': releases usually spend an "
             "epsilon of 0.1 to 10"
         )
-    _check_fit(job, chosen.strategy, chosen.grid)
     largest = max(option.effort.memory_bytes for option in options)
     before = job.guarantee.course.former
     former = None if before is None else _by(plan(context, before), chosen.strategy.name)
-    planned = Plan(**vars(chosen), job=job, options=options, former=former)
+    planned = Plan(**vars(chosen), job=job, options=options, which=which, former=former)
     planned = replace(planned, effort=replace(chosen.effort, memory_bytes=largest))
     memory.check(stage_memory(planned, context.engine), FEWER)
     return planned
 
 
-def _least_error(options: Sequence[Design]) -> Design:
-    """The option of least predicted error; of two that tie, the first, which is Gaussian noise and takes less of the cap."""
-    least = min(option.variance for option in options)
-    return next(option for option in options if option.variance <= least * (1 + TIE))
+def _options(context: Context, job: Job, which: WhichNoise | None) -> tuple[tuple[Design, ...], WhichNoise | None]:
+    """Every kind of noise that may be taken, and the choice with those that cannot answer.
+
+    Raises: what the first kind is refused for, where every one is.
+    """
+    made: list[Design] = []
+    refusals: dict[Norm, InvalidInput | OutOfMemory] = {}
+    for norm in job.norms if which is None else which.norms:
+        if which is not None and which.is_beaten(norm, made):
+            continue
+        try:
+            design = _design(context, job, norm)
+            _check_fit(job, design.strategy, design.grid)
+            check_means(job.workload, design.grid)
+        except (InvalidInput, OutOfMemory) as refusal:
+            refusals[norm] = refusal
+        else:
+            made.append(design)
+    if not made:
+        raise next(iter(refusals.values()))
+    return tuple(made), which and replace(which, refused=tuple(map(Kind.hiding, refusals)))
 
 
 def _design(context: Context, job: Job, norm: Norm) -> Design:

@@ -179,7 +179,7 @@ def _answered(
         raise refusal
     for warning in planned.warnings:
         context.progress("warning", warning)
-    others = companions(context, job)
+    others = companions(context, planned)
     job = _read(context, job, step, kept)
     planned = replace(planned, job=job)
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))

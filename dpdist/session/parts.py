@@ -41,6 +41,7 @@ class Budget:
         delta: well below 1 / number of persons.
         per: of a cap: the releases that it covers together.
         selection: of a cap: the delta that is set aside for selections of names.
+        releases: of a cap: how many releases are to share it; by this the kind of noise is chosen.
     """
 
     epsilon: float | str | None = None
@@ -48,6 +49,7 @@ class Budget:
     rho: float | str | None = None
     per: Literal["total", "day", "week", "month"] | None = None
     selection: float | str | None = None
+    releases: int | None = None
 
     @property
     def content(self) -> Content:

@@ -15,6 +15,8 @@ import yaml
 from dpdist.errors import InvalidInput
 from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
+from dpdist.privacy.ledger import Ledger
+from dpdist.process.private import private_folder
 from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
 from dpdist.release.context import Progress, running
@@ -128,7 +130,7 @@ class PlannedRelease:
                 does not.
         Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
         """
-        keys.ensure(state_folder())
+        ensure_key()
         if _is_table(records):
             return run(self.job, records, engine=engine, progress=progress or shown())
         content = {**self.content, "records": {**self.content.get("records", {}), **_place(records)}}
@@ -150,6 +152,18 @@ class PlannedRelease:
 
     def _repr_html_(self) -> str:
         return self.plan._repr_html_() + self.errors._repr_html_()
+
+
+def ensure_key() -> None:
+    """Make a root key where this machine has none and nothing was charged here (``dpdist.privacy.keys.ensure``)."""
+    home = state_folder()
+    private_folder(home)
+
+    def nothing_charged() -> bool:
+        with Ledger.at(home) as ledger:
+            return not ledger.budgets()
+
+    keys.ensure(home, nothing_charged)
 
 
 def _planned(job: Job) -> Plan:

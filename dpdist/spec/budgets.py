@@ -11,19 +11,19 @@ from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
-from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.privacy.accounting import NOTHING, Calibration, Cap, Loss, rho_for
 from dpdist.spec.values import Exact, Name, SpecPart
 
 
 class BudgetSpec(SpecPart):
-    """A privacy budget: rho (zCDP), epsilon with delta (Gaussian noise), or epsilon alone (Laplace noise)."""
+    """A privacy budget: rho (zCDP, Gaussian noise), epsilon with delta (either noise), or epsilon alone (Laplace noise)."""
 
     rho: Exact | None = Field(
         None, description="an amount of zero-concentrated differential privacy (zCDP), in place of epsilon", examples=[0.05]
     )
     epsilon: Exact | None = Field(
         None,
-        description="with delta, the noise is Gaussian unless 'noise' says otherwise; without delta (pure epsilon) it is Laplace noise",
+        description="with delta, 'noise' says which noise it buys; without delta (pure epsilon) it is Laplace noise",
         examples=[1],
     )
     delta: Exact | None = Field(
@@ -121,6 +121,15 @@ class CapSpec(BudgetSpec):
         examples=["week"],
     )
 
+    releases: int | None = Field(
+        None,
+        gt=0,
+        description="how many releases are to share the cap (under a cap per day, week or month: those of one period). 'noise: auto' "
+        "compares the kinds of noise as if each of them took the same share; nothing is charged by it. Default: as many as the cap "
+        "holds of this release with Gaussian noise",
+        examples=[52],
+    )
+
     @property
     def cap(self) -> Cap:
         """As the ledger knows it."""
@@ -164,9 +173,10 @@ class LedgerSpec(SpecPart):
                 "'delta', or the cap a 'delta'"
             )
         if not cap.allows(loss):
-            amount, limit = float(cap.amount(loss)), float(cap.limit)
+            asked, _, delta = cap.asked_and_left(loss, NOTHING)
+            at = f" at delta={delta:g}" if delta else ""
             raise InvalidInput(
-                f"the release asks for {cap.unit}={amount:.6g}, the data set's whole cap is {cap.unit}={limit:.6g}; lower the budget"
+                f"the release asks for {cap.written}={asked:.6g}{at}, the data set's whole cap is {cap}; lower the budget"
             )
 
     def check_period(self, period: datetime.date | None) -> None:

@@ -161,14 +161,13 @@ def _check_companions(job: Job) -> None:
             raise InvalidInput(
                 "releases are combined when both read the same files: write the rows of a query or table to a file first"
             )
-        same = (other.measured.domain, other.guarantee.dataset, other.norms, other.measured.around, other.guarantee.names)
-        if (
-            same != (job.measured.domain, job.guarantee.dataset, job.norms, job.measured.around, DeclaredNames())
-            or len(job.norms) > 1
+        same = (other.measured.domain, other.guarantee.dataset, other.measured.around, other.guarantee.names)
+        if same != (job.measured.domain, job.guarantee.dataset, job.measured.around, DeclaredNames()) or not (
+            set(job.norms) & set(other.norms)
         ):
             raise InvalidInput(
                 f"release {other.release!r} cannot be combined: it needs the same domain, without names that are selected privately, the "
-                "same data set, counts, and the same kind of noise, which 'noise: auto' does not say"
+                "same data set, counts, and the same kind of noise"
             )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpdist.identities import canonical
 from dpdist.privacy.bounds import shares
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
@@ -28,7 +29,7 @@ from dpdist.spec.job import (
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
-NOT_STATED = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums"}
+NOT_STATED = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums", "noise"}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 
@@ -69,10 +70,10 @@ def compiled(
         columns=records.columns,
         counted=None if records.counts is None else records.counts.of,
         budget=spec.budget,
-        noise=spec.noise if "noise" in spec.model_fields_set else "by budget",
+        noise=spec.noise,
         course=course,
         names=names,
-        stated={name: given for name, given in canonical(spec).items() if name not in NOT_STATED},
+        stated={**{name: given for name, given in canonical(spec).items() if name not in NOT_STATED}, **_stated_noise(spec)},
     )
     return Job(
         Origin(records, folder, tuple(spec.domain), first.series.of if first.over_time else None),
@@ -81,6 +82,11 @@ def compiled(
         guarantee,
         Outputs(spec.title or spec.release, measured, spec.output, spec.postprocess, spec.about, companions),
     )
+
+
+def _stated_noise(spec: ReleaseSpec) -> dict[str, str]:
+    """The kind of noise as digests cover it: as they did when Gaussian noise was the default (docs/decisions/0039-noise.md)."""
+    return {"noise": spec.noise} if "noise" in spec.model_fields_set and spec.noise != GAUSSIAN else {}
 
 
 def _former(spec: ReleaseSpec) -> ReleaseSpec | None:

@@ -227,7 +227,7 @@ class Guarantee:
 
     Attributes:
         release: the id that is charged.
-        noise: as the spec says it; "by budget" where it says nothing: Laplace for an epsilon alone, else Gaussian.
+        noise: as the spec says it, or "auto".
         ledger: the data set that is charged, and its cap.
         columns: of attributes whose column is called otherwise.
         counted: what the records are, where they were counted before.
@@ -377,16 +377,17 @@ class Job:
 
     @cached_property
     def norms(self) -> tuple[Norm, ...]:
-        """The kinds of noise that are compared, Gaussian first: decided by the spec alone.
+        """The kinds of noise that the spec leaves open, Gaussian first.
 
-        'auto' compares what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
+        'auto' leaves open what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
         Gaussian noise: at the same rho, Laplace noise has at least twice its variance for every strategy (L1 >= L2).
         """
         asked, guarantee = self.workload, self.guarantee
         budget = guarantee.budget
         if budget.pure or guarantee.noise == LAPLACE:
             return ("l1",)
-        gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows
+        found = not isinstance(guarantee.names, DeclaredNames)  # by a part of the budget, which is then a rho
+        gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows or found
         if gaussian or asked.objective == "worst" or is_long(asked.queries):
             return ("l2",)
         every: tuple[Norm, ...] = ("l2", "l1")

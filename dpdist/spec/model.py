@@ -90,10 +90,11 @@ class ReleaseSpec(SpecPart):
     )
     budget: ReleaseBudgetSpec = Field(description="the privacy budget that this release spends")
     noise: Literal["gaussian", "laplace", "auto"] = Field(
-        "gaussian",
+        "auto",
         description="the kind of noise for a budget of epsilon and delta. 'laplace' leaves the delta unspent and takes more of the cap. "
-        "'auto' takes the kind with the least predicted error that the cap allows. A budget of epsilon alone always means Laplace noise",
-        examples=["auto"],
+        "'auto' keeps the kind that the data set began with; of its first release it takes the kind with the least predicted error where "
+        "all releases ('ledger: cap: releases') have an equal share of the cap. A budget of epsilon alone always means Laplace noise",
+        examples=["gaussian"],
     )
     ledger: LedgerSpec = Field(description="the data set that is charged, and the cap on all its releases")
     postprocess: PostprocessSpec = Field(

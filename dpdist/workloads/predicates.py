@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain, greatest_numbers
+from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Operator
 from dpdist.workloads.base import Block, Workload
@@ -211,7 +212,10 @@ def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: s
                 f"predicate {_short(text)}: the categories of {attribute.name!r} have no order; use == != or in"
             )
         if str(value) not in attribute.categories:
-            raise InvalidInput(f"predicate {_short(text)}: {value!r} is not a declared category of {attribute.name!r}")
+            alike = meant(str(value), attribute.categories)
+            raise InvalidInput(
+                f"predicate {_short(text)}: {value!r} is not a declared category of {attribute.name!r}{alike}"
+            )
         same = np.array([category == str(value) for category in attribute.categories])
         return same if isinstance(comparison, ast.Eq) else ~same
     return _bin_mask(attribute, comparison, value, text)

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.machine.state import state_folder
-from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger
 from dpdist.release.ahead import check_refusals
 from dpdist.release.assumed import Shape, assumed
@@ -19,6 +18,7 @@ from dpdist.release.extent import plans_in_one_process
 from dpdist.release.plan import Plan
 from dpdist.session import PlannedRelease
 from dpdist.session.errors import Errors
+from dpdist.session.planned import ensure_key
 
 Content = Mapping[str, Any]
 MOST_RECORDS = 1e12
@@ -109,7 +109,7 @@ def _columns(entry: Content) -> list[str]:
 def charge(content: Content, folder: Path) -> dict[str, Any]:
     """What publishing would charge. Raises: whatever would refuse it, before a record is read."""
     draft = PlannedRelease(content, folder)
-    keys.ensure(state_folder())
+    ensure_key()
     with running("inline") as context:
         check_refusals(context, draft.job)
     facts = draft.plan.certificate()

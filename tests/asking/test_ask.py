@@ -127,6 +127,44 @@ def test_bins_of_missing_and_dropped_records_are_in_no_answer_that_does_not_name
     assert run(home.parent / "unknown" / "release.yaml", home).ask("age=unknown")[0].value == pytest.approx(1000, abs=60)
 
 
+def test_people_ask_as_they_speak(home: Path) -> None:
+    """Counts, sums and shares by groups are the sums of cells that they say, whatever is said first."""
+    paid = {"paid": {"from": 0, "to": 20}}
+    asked: list[dict[str, Any]] = [
+        {"marginals": {"of": [["age", "sex"], ["work"]]}},
+        {"marginals": {"of": [["work"]]}, "sum": "paid"},
+    ]
+    table = small.records()
+    done = run(
+        small.write(home.parent / "data", table=table.append_column("paid", table["age"]), sums=paid, workload=asked), home
+    )
+    same = {
+        "count": "sum of all",
+        "count by work": "work=a; work=b; work=c",
+        "number of records by work": "work=a; work=b; work=c",
+        "count by sex where age>=6": "sex=f, age>=6; sex=m, age>=6",
+        "age>=6 by sex": "sex=f, age>=6; sex=m, age>=6",
+        "sum of age by sex": "total of age where sex=f; total of age where sex=m",
+        "sum of paid by work": "total of paid by work",
+        "sum by work": "total of paid by work",
+        "share of sex=f": "sex=f divided by sum of all",
+        "share of age>=6 by sex": "age>=6, sex=f divided by sex=f; age>=6, sex=m divided by sex=m",
+        "share of age>=6 where sex=m": "age>=6, sex=m divided by sex=m",
+        "sex=f minus sex=m by age": "; ".join(f"sex=f, age={age} minus sex=m, age={age}" for age in range(12)),
+    }
+    for spoken, written in same.items():
+        found, meant = done.ask(spoken), done.ask(*written.split("; "))
+        assert len(found) == len(meant), spoken
+        for one, other in zip(found, meant, strict=True):
+            assert (one.value, one.standard_error) == (pytest.approx(other.value), pytest.approx(other.standard_error)), (
+                spoken
+            )
+            assert (one.low, one.high) == (pytest.approx(other.low), pytest.approx(other.high)), spoken
+    assert [each.group for each in done.ask("count by sex")] == [{"sex": "f"}, {"sex": "m"}]
+    with pytest.raises(InvalidInput, match="without 'by'"):
+        published(place_at(done.folder)).covariance(["count by sex"])
+
+
 BAD = {
     "sum of height=3": "height",
     "sum of age=three": "'three'",
@@ -136,7 +174,13 @@ BAD = {
     "sum of age=1 divided by sum of age=2 divided by sum of age=3": "divides twice",
     "quantile 2 of age": "between 0 and 1",
     "median of age where sex=f where sex=m": "'where' twice",
-    "sum of all where sex=f": "'where' belongs to",
+    "sex=f by work by age": "'by' twice",
+    "count by wrok": r"attribute 'wrok' does not exist \(did you mean 'work'\?\); declared are age, sex, work",
+    "count where sxe=f": r"'sxe' does not exist \(did you mean 'sex'\?\)",
+    "sum of 'wrok'=a": r"did you mean 'work'\?",
+    "sex": "'sex' alone is no condition; write for example 'count by sex'",
+    "share of sex by age": "alone is no condition",
+    "sum of work by sex": "are no numbers",
     "": "cannot be read",
 }
 

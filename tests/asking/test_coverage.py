@@ -22,6 +22,7 @@ from dpdist.asking.published import quantile_interval, rank_ranges
 from dpdist.errors import InvalidInput
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.page.suppression import suppressed
+from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.quantities.intervals import fieller
 
@@ -148,6 +149,19 @@ def test_all_differences_lie_within_the_critical_value_at_once(
     assert covered >= LOW
     assert groups > simulated or covered <= HIGH
     assert np.mean(apart <= 0.8 * critical) < LOW  # the test sees intervals that are a fifth too short
+
+
+@pytest.mark.parametrize("groups", [2, 8, 40])
+def test_all_differences_of_laplace_sums_lie_within_the_critical_value_at_once(groups: int) -> None:
+    """Of any weights: the first group has one draw, the others none or one. Exact for two groups, of which one is known."""
+    root = np.diag(np.arange(groups) != 1).astype(float)
+    covariance, draws = root @ root.T, np.random.default_rng(8).laplace(scale=0.5**0.5, size=(4000, groups)) @ root.T
+    errors = intervals.difference_errors(covariance)
+    apart = np.array([np.abs((each[:, None] - each) / errors).max() for each in draws])
+    covered = np.mean(apart <= critical_value(covariance, LAPLACE))
+    assert covered >= LOW
+    assert groups > 2 or covered <= HIGH
+    assert groups == 2 or np.mean(apart <= critical_value(covariance)) < LOW  # normal tails are too short
 
 
 FITTED = {

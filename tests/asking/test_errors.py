@@ -20,7 +20,7 @@ from dpdist.asking import intervals, products, published
 from dpdist.asking.published import UNPUBLISHED, Answer, Published
 from dpdist.domain import Attribute, Domain
 from dpdist.page.measurement import Measurement
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.privacy.noise import Noise
 from dpdist.quantities.registry import STATISTICS
 from dpdist.release.means import statistics
@@ -99,12 +99,12 @@ def test_standard_errors_are_those_of_simulated_releases(name: str, home: Path, 
 COUNTS = np.array([520, 515, 510, 505, 500, 495])
 
 
-@pytest.fixture(scope="module")
-def ranked() -> list[list[tuple[Answer, ...]]]:
+@pytest.fixture(scope="module", params=Kind)
+def ranked(request: pytest.FixtureRequest) -> list[list[tuple[Answer, ...]]]:
     """What 400 simulated releases say of nearly equal groups: which are at the top, and which hold at least so many."""
     domain = Domain((Attribute("group", categories=tuple("abcdef")),))
     space = cells(COUNTS.size)
-    centre = Measurement(replace(space, values=1000 * COUNTS), domain, Noise(GAUSSIAN, 8000))
+    centre = Measurement(replace(space, values=1000 * COUNTS), domain, Noise(request.param, 8000))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "DRAWS", 2000)
         return [
@@ -147,3 +147,14 @@ def test_what_is_surely_so_many_is_so_many(ranked: list[list[tuple[Answer, ...]]
         at = least == COUNTS
         assert (surely[at] >= 0.01 * RELEASES).all()
         assert (surely[at] <= 0.045 * RELEASES).all()
+
+
+def test_laplace_noise_needs_a_longer_lead_to_be_surely_the_first() -> None:
+    """Of two groups the first leads by 2.04 standard errors of their difference: between 1.96 and 2.118."""
+    domain = Domain((Attribute("group", categories=("a", "b")),))
+    for kind, first in ((GAUSSIAN, "surely"), (LAPLACE, "perhaps")):
+        noise = Noise(kind, 1000)
+        values = np.array([round(2.04 * 2**0.5 * noise.deviation), 0])
+        release = Published(UNPUBLISHED, Measurement(replace(cells(2), values=values), domain, noise))
+        (answer,) = release.ask("top 1 of group")
+        assert answer.remark.startswith(first)

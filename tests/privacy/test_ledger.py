@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from dpdist.errors import BudgetExceeded, DpdistError, InvalidInput, LedgerError, ReleaseConflict
 from dpdist.privacy import database, keys
-from dpdist.privacy.accounting import RHO_DENOMINATOR, Cap, Loss, caps, gaussian_equivalent, rho_for
+from dpdist.privacy.accounting import RHO_DENOMINATOR, Calibration, Cap, Loss, Rule, caps, gaussian_equivalent, rho_for
 from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart
@@ -297,6 +297,30 @@ def test_a_coarse_grid_makes_its_account_add_up_as_zcdp(ledger: Ledger) -> None:
     ledger.reserve(charge("more", rho=one.left, cap=cap, period="2026-11-01", histogram="2026-11-01"))
     assert ledger.budgets()[0].left == 0
     ledger.verify()
+
+
+@pytest.mark.parametrize("spent", [Loss.gaussian(Fraction(1, 50)), Loss.laplace(Fraction(1, 5))])
+@pytest.mark.parametrize("kind", ["exact", "zcdp", "pure"])
+def test_a_refusal_speaks_the_epsilon_of_the_cap_and_what_it_says_is_left_fits(spent: Loss, kind: str) -> None:
+    cap, delta = Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6)), 1e-6
+    rule: Rule = "zcdp" if kind == "zcdp" else "exact"
+    calibration: Calibration = "zcdp" if rule == "zcdp" else "analytic"
+
+    def bought(epsilon: float) -> Loss:
+        exact = Fraction(epsilon).limit_denominator(10**9)
+        return Loss.laplace(exact) if kind == "pure" else Loss.gaussian(rho_for(float(exact), delta, calibration))
+
+    asked, left, at = cap.asked_and_left(bought(1.9), spent, rule)
+    assert asked == pytest.approx(1.9, rel=1e-6)
+    assert at == (0.0 if kind == "pure" else delta)
+    assert 0.1 < left < 1.9
+    assert cap.allows(spent + bought(left), rule)
+    assert not cap.allows(spent + bought(1.0001 * left), rule)
+    error = BudgetExceeded("visits", asked, left, cap.written, at)
+    assert str(error).startswith(
+        "budget of 'visits': a charge of epsilon=1.9" + (" at delta=1e-06" if at else "") + " was refused"
+    )
+    assert "rho" not in str(error)
 
 
 def test_pure_caps_admit_pure_releases_only(ledger: Ledger) -> None:

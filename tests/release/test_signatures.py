@@ -136,7 +136,7 @@ def test_every_command_that_reads_refuses_an_edited_certificate(
     folder = copied(published, tmp_path / "copy")
     assert (
         f"signed with the key {json.loads((folder / 'release.json.sig').read_text())['public_key']}"
-        in command("show", str(folder)).out
+        in command("show", str(folder), "--about").out
     )
     lowered(folder)
     for words in (("show", str(folder)), ("ask", str(folder), "sum of sex=f"), ("export", str(folder), "page.pdf")):

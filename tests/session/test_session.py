@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an unknown attribute": (
         lambda: session().plan(dp.marginals("agee"), budget=dp.Budget(epsilon=1)).job,
-        "spec: attribute 'agee' does not exist; declared are age",
+        "spec: attribute 'agee' does not exist .did you mean 'age'..; declared are age",
     ),
     "no records": (lambda: session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(7), "found int"),
 }
@@ -221,7 +221,8 @@ def test_a_key_is_made_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.
     """A second one would not be the key of what was charged."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "new"))
-    planned = session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1))
+    planned = session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1, delta=1e-6))
+    assert planned.errors.groups
     with pytest.warns(UserWarning, match="a root key was made at .*root.key; back it up"):
         planned.publish(small.records())
     assert oct((tmp_path / "new" / "root.key").stat().st_mode)[-3:] == "600"
@@ -256,3 +257,12 @@ def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: p
         tell(stage, "3 of 17 blocks")
     assert all(stage in shown[-1] for stage in PRIVATE_STAGES)
     assert [html.count("3 of 17") for html in shown] == [0, 0, 1]
+
+
+def test_the_number_of_releases_that_share_a_cap_decides_the_noise(home: Path) -> None:
+    """One histogram at a quarter of the cap: Laplace noise where four of them are to share it, Gaussian where twelve are."""
+    for releases, kind in ((4, "Laplace"), (12, "Gaussian")):
+        asked = dp.Session("small", cap=dp.Budget(epsilon=4, delta=1e-6, releases=releases))
+        asked.domain(sex=["f", "m"])
+        planned = asked.plan(dp.marginals(1), budget=dp.Budget(epsilon=1, delta=1e-6))
+        assert planned.plan.noise.kind.label == kind

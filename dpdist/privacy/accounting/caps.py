@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -9,8 +10,10 @@ from typing import Literal
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting.amounts import positive
+from dpdist.privacy.accounting.conversion import gaussian_epsilon, zcdp_epsilon
 from dpdist.privacy.accounting.gaussian import RESERVE, Calibration, rho_for
-from dpdist.privacy.accounting.losses import Loss
+from dpdist.privacy.accounting.laplace import epsilon_dominated_by
+from dpdist.privacy.accounting.losses import NOTHING, Loss
 
 Rule = Literal["exact", "zcdp"]
 """How an account under a cap in (epsilon, delta) adds up: as Gaussians, exactly, or by the conversion of any zCDP."""
@@ -73,6 +76,11 @@ class Cap:
         return "epsilon" if self.pure else "rho"
 
     @property
+    def written(self) -> Literal["rho", "epsilon"]:
+        """What it is declared in, and spoken of to whom it refuses."""
+        return "epsilon" if self.rho is None else "rho"
+
+    @property
     def limit(self) -> Fraction:
         """The cap in its unit: epsilon of a pure cap, else rho of Gaussian releases."""
         return self.limit_by("exact")
@@ -118,11 +126,74 @@ class Cap:
             shares.append(loss.pure / self.epsilon)
         return min(shares)
 
+    def equal_share(self, kind: Literal["gaussian", "laplace"], releases: int) -> float:
+        """Rho of each of as many Gaussian releases, or epsilon of each of as many Laplace ones, that fill the unused cap together.
+
+        Laplace releases fill a cap in (epsilon, delta) by the better of its two filters: their epsilons, or the Gaussians that dominate
+        them. Infinitely little fits for Gaussian releases under a pure cap: 0. For comparisons; what is charged is exact.
+
+        >>> Cap(epsilon=Fraction(4)).equal_share("laplace", 8)
+        0.5
+        """
+        if kind == "gaussian":
+            return 0.0 if self.pure else float(self.limit) / releases
+        if self.rho is not None:
+            return math.sqrt(2.0 * float(self.rho) / releases)
+        assert self.epsilon is not None
+        alone = float(self.epsilon) / releases
+        return alone if self.pure else max(alone, epsilon_dominated_by(float(self.limit) / releases))
+
+    def room(self, loss: Loss, spent: Loss = NOTHING, rule: Rule | None = None) -> int:
+        """How many further releases of a loss ``allows`` accepts, each charged by itself.
+
+        Args:
+            spent: by the account so far. rule: of the account; default: that of an account that begins with the loss.
+
+        >>> Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6)).room(Loss.laplace(Fraction(1)))
+        4
+        """
+        rule = rule or self.rule_for(loss)
+        few, many = 0, 1
+        while self.allows(spent + loss.times(many), rule):
+            few, many = many, 2 * many
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if self.allows(spent + loss.times(middle), rule) else (few, middle)
+        return few
+
     def left(self, spent: Loss, rule: Rule = "exact") -> Fraction:
         """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, of Gaussian releases."""
         if not self._keeps_slack(spent, rule):
             return Fraction(0)
         return max(Fraction(0), self.limit_by(rule) - self.amount(spent, rule))
+
+    def asked_and_left(self, loss: Loss, spent: Loss, rule: Rule = "exact") -> tuple[float, float, float]:
+        """A loss, and the largest one of its kind that is still allowed, both in the unit in which the cap is written; and their delta.
+
+        Of a cap in (epsilon, delta): epsilons, of Gaussian noise at the cap's delta. What is left is rounded down, so that it fits.
+
+        >>> cap = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6))
+        >>> cap.asked_and_left(Loss.laplace(Fraction(3)), Loss.laplace(Fraction(2)))
+        (3.0, 2.0, 0.0)
+        """
+        left = float(self.left(spent, rule))
+        if self.epsilon is None or self.pure:
+            return float(self.amount(loss, rule)), _down(left), 0.0
+        if loss.rho == 0:
+            dominated = math.sqrt(2.0 * left) if rule == "zcdp" else epsilon_dominated_by(left)
+            alone = 0.0 if spent.rho else float(self.epsilon - spent.pure)
+            return float(loss.pure), _down(max(alone, dominated)), 0.0
+        delta = float(self.delta - self.selection)
+        asked, most = (self._epsilon(rho, delta, rule) for rho in (float(self.amount(loss, rule)), left))
+        return asked, _down(most), delta
+
+    def _epsilon(self, rho: float, delta: float, rule: Rule) -> float:
+        """The epsilon that buys a rho of Gaussian noise by the rule, which leaves ``RESERVE`` to the grid: ``rho_for`` the other way."""
+        if rho <= 0.0:
+            return 0.0
+        if rule == "zcdp":
+            return zcdp_epsilon(rho, delta)
+        return gaussian_epsilon(1.0 / math.sqrt(2.0 * rho), delta * (1.0 - RESERVE)) / (1.0 - RESERVE)
 
     def rule_for(self, first: Loss) -> Rule:
         """The rule of an account in (epsilon, delta), chosen by its first charge, before anything was learnt from it."""
@@ -149,6 +220,14 @@ class Cap:
         if self.epsilon is None or not self.delta or rule == "zcdp":
             return True
         return float(loss.slack) <= RESERVE * min(1.0, float(self.epsilon))
+
+
+def _down(amount: float) -> float:
+    """To six digits, towards zero."""
+    if amount <= 0.0:
+        return 0.0
+    unit = 10.0 ** (5 - math.floor(math.log10(amount)))
+    return math.floor(amount * unit) / unit
 
 
 @lru_cache(maxsize=64)

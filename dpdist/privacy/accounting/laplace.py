@@ -38,6 +38,14 @@ def gaussian_equivalent(epsilon: Fraction) -> Fraction:
     return Fraction(math.ceil(rho / digit) * digit, RHO_DENOMINATOR)
 
 
+def epsilon_dominated_by(rho: float) -> float:
+    """The epsilon whose ``gaussian_equivalent`` is rho, but for rounding: ln(Phi(mu / 2) / Phi(-mu / 2)) with mu^2 / 2 = rho."""
+    from scipy.special import log_ndtr
+
+    half = math.sqrt(rho / 2.0)
+    return float(log_ndtr(half) - log_ndtr(-half))
+
+
 def laplace_scale(sensitivity: int, epsilon: Fraction) -> int:
     """The least whole scale s of a discrete Laplace with Delta_1 / s <= epsilon.
 

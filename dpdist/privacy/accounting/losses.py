@@ -63,6 +63,10 @@ class Loss:
     def __sub__(self, other: Loss) -> Loss:
         return Loss(*(mine - theirs or ZERO for mine, theirs in zip(self._sums, other._sums, strict=True)))
 
+    def times(self, releases: int) -> Loss:
+        """The loss of as many such releases together."""
+        return Loss(*(releases * each for each in self._sums))
+
     @property
     def _sums(self) -> tuple[Fraction, ...]:
         return self.rho, self.pure, self.squares, self.as_gaussian, self.slack, self.failure

@@ -212,8 +212,8 @@ def check_fits(account: Account, cap: Cap, charge: Charge, loss: Loss) -> None:
             f"the {float(cap.selection):g} that the cap of {charge.dataset!r} sets aside for them {float(account.spent.failure):g} is "
             f"spent: lower the selection's delta, or give the cap more with 'dpdist ledger cap {charge.dataset} --selection ... --why ...'"
         )
-    asked, left = cap.amount(loss, rule), cap.left(account.spent, rule)
-    raise BudgetExceeded(charge.dataset, float(asked), float(left), cap.unit)
+    asked, left, delta = cap.asked_and_left(loss, account.spent, rule)
+    raise BudgetExceeded(charge.dataset, asked, left, cap.written, delta)
 
 
 def not_covered(charge: Charge, protection: Protection) -> str:
