@@ -101,7 +101,9 @@ def ensure(home: Path, nothing_charged: Callable[[], bool]) -> None:
         return
     with suppress(KeyUnavailable):  # another process has just made one; or there is none, as whoever needs it will say
         made = initialise(home)
-        warnings.warn(f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=3)
+        warnings.warn(
+            f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=3
+        )
 
 
 def load(home: Path) -> Secret:
