@@ -193,6 +193,12 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     limits = breaks(900.0, 7)
     assert limits == sorted(limits)
     assert limits[-1] == 900.0
+    found = re.findall(r'<text x="([\d.]+)"[^>]*>(\d+)</text>', drawn.svg.partition("interval holds 0")[0])
+    labels = {text: float(x) for x, text in found}
+    ends = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]* class="h\d"/>', drawn.svg)]
+    named = [f"{limit:.0f}" for limit in limits[:-1]]
+    assert [labels[text] for text in named] == pytest.approx(ends[1:])  # where a class ends
+    assert labels["0"] == pytest.approx(width("0", 12) / 2, abs=0.1)
 
 
 def test_bars_tell_value_and_interval_and_show_the_interval() -> None:
