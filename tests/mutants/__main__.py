@@ -29,11 +29,13 @@ from tests.mutants.runs import copied, executed, spent, warmed, watched
 
 EQUIVALENT = ROOT / "docs" / "mutants.md"
 KEPT = ROOT / "build" / "mutants"
+DOCUMENTED, DOCUMENTATION = ("dpdist/spec/", "flows/"), {"tests/test_docs.py::test_generated_pages_are_current": 5.0}
+"""Packages whose declarations pages of the documentation are written from, and the test that compares them, with its CPU seconds."""
 SLOWEST = 300.0
 """CPU seconds that a test may take alone and without a fault."""
 WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-FILES, LOOKED_AT = 8, 12
+FILES, LOOKED_AT = 16, 12
 """Files of tests that a fault is given to, at most, and among which they are looked for."""
 
 
@@ -145,7 +147,7 @@ class Runs:
         began, left, given, asked = spent(), self.cpu_seconds, 0, 0
         end, by = "survived", None
         for tests in self._given_to(mutant):
-            some = cheapest(tests, left)
+            some = cheapest(tests, max(left / 3, 2.0))
             given, left, asked = given + len(some), left - sum(some.values()), asked + 1
             end, by = self._planted(mutant, some)
             if end != "survived" or left <= 0 or asked == FILES:
@@ -160,9 +162,11 @@ class Runs:
     def _given_to(self, mutant: Mutant) -> Iterator[dict[str, float]]:
         """The tests of one file after the other that execute the line with the fault; where none does, all of the nearest file.
 
-        What runs in other processes is executed by no test.
+        What runs in other processes is executed by no test. Declarations that the documentation shows are given to its test first.
         """
         near, found = nearest(mutant.module), False
+        if mutant.module.startswith(DOCUMENTED) and showing(mutant.module, mutant.line) is None:
+            yield DOCUMENTATION
         for file in [*near, *(file for file in files_of_tests() if file not in near and self._measured_at(file).exists())]:
             tests = self.measured(file).showing(mutant)
             if tests:

@@ -101,8 +101,12 @@ class Lines:
         lines = dict[str, dict[str, list[int]]]()
         for file in (file for file in data.measured_files() if file.endswith(".py")):  # templates of pages execute, too
             names, found = named(Path(file).read_text(encoding="utf-8")), data.contexts_by_lineno(file)
-            names += [""] * (not names)  # an empty module executes a line, too
-            hits = {names[line - 1]: sorted(places[test] for test in by if test in places) for line, by in found.items()}
+            hits = {
+                names[line - 1]: sorted(places[test] for test in by if test in places)
+                for line, by in found.items()
+                if line
+                <= len(names)  # an empty module executes a line, and code that was made names the module that made it
+            }
             lines[str(Path(file).relative_to(self.tree))] = {line: by for line, by in hits.items() if by}
         return {"tests": tests, "lines": lines}
 

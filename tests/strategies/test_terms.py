@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpdist.arrays.vector import Held, held
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Answers
 from dpdist.grids.integer_terms import IntegerTerm, wrapped_product
 from dpdist.grids.term_grid import TermGrid, term_grid
 from dpdist.grids.terms import Term, contrasts
@@ -375,6 +377,19 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-3, rtol=0)
     assert (errors**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
+
+
+def test_what_is_known_exactly_stays_known_given_the_number_of_records() -> None:
+    """A query that counts nothing has no error: an interval of no width, and no division by it."""
+    workload = marginals((4, 3), (1,))
+    grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
+    noise, errors = Noise(GAUSSIAN, round(grid.sensitivity)), np.array([0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0])
+    before = Answers(Held(np.zeros(7)), Held(errors), Held(1.96 * errors))
+    after = grid.given_total(workload, before, Held(np.zeros(grid.rows)), noise, 0.0)
+    error, half = held(after.error), held(after.half_width)
+    assert (error[0], half[0]) == (0.0, 0.0)
+    assert (error[1:] < 9).all()
+    np.testing.assert_allclose(half, 1.96 * error)
 
 
 def test_large_products_cost_seconds() -> None:
