@@ -16,7 +16,7 @@ from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
-from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of, long_figure
+from dpdist.page.figures import MOST_POINTS, Words, bin_names, extremes, figures_of, long_figure
 from dpdist.page.trends import periods
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
@@ -157,6 +157,13 @@ def test_names_of_many_bins_are_those_of_each(width: int, open_ends: bool, extra
     assert len(set(each)) == 6 + len(extra)
     for start, stop, step in product(range(-9, 10), range(-9, 10), (1, 2, -1)):
         assert labels[start:stop:step] == each[start:stop:step]
+
+
+@pytest.mark.parametrize("bins", [2, 3])
+def test_ends_are_open_of_two_bins_too(bins: int) -> None:
+    edges = np.arange(bins + 1.0)
+    assert bin_names(edges, open_ends=True)[:: bins - 1] == ("0 or less", f"{bins - 1} or more")
+    assert bin_names(10 * edges, open_ends=True)[:: bins - 1] == ("under 10", f"{10 * (bins - 1)} or more")
 
 
 @pytest.mark.parametrize("clock", [True, False])
