@@ -132,6 +132,14 @@ class Runs:
         enough = row["by"] or row["limit"] >= self.cpu_seconds
         return row if there and enough and row["decided"] == content(*files) else None
 
+    def missed(self, mutant: Mutant) -> dict[str, Any] | None:
+        """How the tests ended that missed a fault when it was tried last, whatever has become of them since.
+
+        Tests that were written later may catch it: the share that counts it as a survivor is a lower one.
+        """
+        row = json.loads(kept.read_text(encoding="utf-8")) if (kept := self._kept(mutant)).exists() else {"by": "none"}
+        return None if row["by"] else row
+
     def claimed(self, mutant: Mutant) -> bool:
         """Whether another run beside this one tries the fault; if not, this one does."""
         claim = self._kept(mutant).with_suffix(".claim")
@@ -263,6 +271,8 @@ def main() -> int:
         runs = Runs(tree, given.cpu)
         for number, mutant in enumerate(sample, start=1):
             row = runs.known(mutant)
+            if row is None and packed(mutant.name) in known:
+                row = runs.missed(mutant)
             if row is None and time.monotonic() < until and not runs.claimed(mutant):
                 row = runs.end(mutant)
                 print(
@@ -270,6 +280,7 @@ def main() -> int:
                     f" ({row['tests']} tests, {row['cpu']} s, {row['by']})",
                     flush=True,
                 )
+            row = row or runs.missed(mutant)
             if row is not None:
                 end = "equivalent" if row["end"] == "survived" and packed(mutant.name) in known else row["end"]
                 ends.setdefault(end, []).append(mutant)
