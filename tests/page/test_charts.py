@@ -9,6 +9,8 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
@@ -257,3 +259,12 @@ def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:
     (left,) = (float(x) for x in re.findall(r'class="open" d="M([\d.]+) [\d.]+l7', drawn.svg))
     numbers = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end"', drawn.svg)]
     assert left > min(numbers)
+
+
+@given(st.text("iwM—中 é", min_size=1, max_size=40), st.floats(15, 80))
+def test_no_line_is_longer_than_its_room_and_no_letter_is_lost(text: str, room: float) -> None:
+    """A word that is too long for a line is cut where the room ends."""
+    broken, cut = lines(text, room, most=100)
+    assert not cut
+    assert "".join(broken).replace(" ", "") == "".join(text.split())
+    assert all(width(line) <= room for line in broken if len(line) > 1)

@@ -19,7 +19,7 @@ from dpdist.arrays.vector import Held, held
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers
-from dpdist.grids.integer_terms import IntegerTerm, wrapped_product
+from dpdist.grids.integer_terms import IntegerTerm, rounded, wrapped_product
 from dpdist.grids.term_grid import TermGrid, term_grid
 from dpdist.grids.terms import Term, contrasts
 from dpdist.mechanisms.planner import candidates, considered, why_not
@@ -442,3 +442,12 @@ def test_residual_spaces_that_amounts_cancel_are_not_measured(tmp_path: Path) ->
     )
     strategy = residual(load(path).workload.queries)
     assert abs(strategy.gap) < 1e-9
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 3, 40])
+def test_terms_of_whole_numbers_are_measured_as_they_are(multiple: int) -> None:
+    """A term of scale 1 on a grid of spacing 1 is its own integers, and one of another scale so many times them."""
+    factors = np.array([[1, -1, 0], [0, 1, -1]]), np.eye(2)
+    term = rounded(Term((0, 1), tuple(each.astype(np.float64) for each in factors), float(multiple)), 1.0)
+    assert term.shift == 0
+    np.testing.assert_array_equal(reduce(np.kron, term.factors) * term.multiplier, multiple * np.kron(*factors))
