@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, modules, packed, showing
-from tests.mutants.runs import copied, executed, spent, warmed, watched
+from tests.mutants.runs import WAITS, copied, executed, spent, warmed, watched
 
 EQUIVALENT = ROOT / "docs" / "mutants.md"
 KEPT = ROOT / "build" / "mutants"
@@ -123,22 +123,25 @@ class Runs:
 
         A survivor is tried again with more CPU time.
         """
-        kept = self._kept(mutant)
-        if not kept.exists():
+        row = self._ended(mutant)
+        if row is None:
             return None
-        row: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         files = [row["by"].partition("::")[0]] if row["by"] else nearest(mutant.module)
         there = all((ROOT / name).is_file() for name in files)
         enough = row["by"] or row["limit"] >= self.cpu_seconds
         return row if there and enough and row["decided"] == content(*files) else None
+
+    def _ended(self, mutant: Mutant) -> dict[str, Any] | None:
+        kept = self._kept(mutant)
+        return json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
 
     def missed(self, mutant: Mutant) -> dict[str, Any] | None:
         """How the tests ended that missed a fault when it was tried last, whatever has become of them since.
 
         Tests that were written later may catch it: the share that counts it as a survivor is a lower one.
         """
-        row = json.loads(kept.read_text(encoding="utf-8")) if (kept := self._kept(mutant)).exists() else {"by": "none"}
-        return None if row["by"] else row
+        row = self._ended(mutant)
+        return None if row is None or row["by"] else row
 
     def claimed(self, mutant: Mutant) -> bool:
         """Whether another run beside this one tries the fault; if not, this one does."""
@@ -170,9 +173,13 @@ class Runs:
     def _given_to(self, mutant: Mutant) -> Iterator[dict[str, float]]:
         """The tests of one file after the other that execute the line with the fault; where none does, all of the nearest file.
 
-        What runs in other processes is executed by no test. Declarations that the documentation shows are given to its test first.
+        What runs in other processes is executed by no test. Declarations that the documentation shows are given to its test first, and
+        before all others the test comes that caught the fault when it was tried last.
         """
         near, found = nearest(mutant.module), False
+        before = self._ended(mutant)
+        if before is not None and before["by"]:  # its file has changed
+            yield {before["by"]: max(before["cpu"], float(WAITS))}
         if mutant.module.startswith(DOCUMENTED) and showing(mutant.module, mutant.line) is None:
             yield DOCUMENTATION
         for file in [*near, *(file for file in files_of_tests() if file not in near and self._measured_at(file).exists())]:
