@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import pytest
 from tests.mutants import __main__ as command
 from tests.mutants import faults
 from tests.mutants.edits import edits
-from tests.mutants.runs import Measured
 
 SAID = {
     "an annotation": ("def f(x: Literal[1]) -> Literal[2]: return x", "def f(x: Literal[2]) -> Literal[3]: return x"),
@@ -126,39 +126,90 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     monkeypatch.setattr(command, "KEPT", tmp_path)
     runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_meaning.py"]
     monkeypatch.setattr(command, "nearest", lambda module: near)
+    monkeypatch.setattr(command, "files_of_tests", list)
     first, second = islice(faults.drawn(["dpdist/privacy/meaning.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_meaning.py::test_a"), second: ("survived", None)}
-    monkeypatch.setattr(runs, "measured", lambda file: [Measured(f"{file}::test_a", 0.1, frozenset())])
+    monkeypatch.setattr(runs, "measured", lambda file: command.Measured({f"{file}::test_a": 0.1}, {}))
     for fault, (end, by) in ends.items():
         assert runs.known(fault) is None
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
         assert runs.end(fault)["end"] == end
         assert runs.known(fault) is not None
+    runs.cpu_seconds = 2.0
+    assert (runs.known(first) is None, runs.known(second) is None) == (False, True)
+    runs.cpu_seconds = 1.0
     near.append("tests/privacy/test_noise.py")
     assert (runs.known(first) is None, runs.known(second) is None) == (False, True)
 
 
-def test_a_fault_is_given_to_the_tests_that_call_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cheapest first, as their CPU time allows; where no test calls it, to those of the nearest file."""
-    fault = next(
-        each for each in faults.drawn(["dpdist/privacy/meaning.py"], 1) if faults.functions_at(each.module, each.line)
-    )
-    (line,) = faults.functions_at(fault.module, fault.line)
-    here = frozenset({(fault.module, line)})
+def test_runs_beside_each_other_share_the_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them tries, the other leaves out, unless the first one has ended amid it."""
+    monkeypatch.setattr(command, "KEPT", tmp_path)
+    one, other = command.Runs(tmp_path, 1.0), command.Runs(tmp_path, 1.0)
+    fault = next(faults.drawn(["dpdist/privacy/meaning.py"], 1))
+    assert (one.claimed(fault), other.claimed(fault)) == (False, True)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (claim,) = tmp_path.glob("*.claim")
+    assert claim.read_text(encoding="utf-8") == str(os.getpid())
+    claim.write_text(str(gone.pid), encoding="utf-8")
+    assert not other.claimed(fault)
+
+
+SHOWN = """LIMIT = 3
+
+def f(x, y=(
+    1
+)):
+    if (
+        x
+    ):
+        return g(
+            x,
+        )
+    try:
+        return {
+            "a": 1,
+        }
+    except ValueError:
+        return y
+
+def g(x):
+    return LIMIT
+"""
+SHOWING = {4: range(6, 18), 7: [6, 7, 8], 10: [9, 10, 11], 14: [13, 14, 15], 16: [16], 17: [17], 1: [20]}
+
+
+@pytest.mark.parametrize("line", SHOWING)
+def test_the_lines_that_show_a_fault(line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the statement, of the function's body, or of the bodies that name a constant."""
+    monkeypatch.setattr(faults, "_source", lambda module: SHOWN)
+    names = faults.named(SHOWN)
+    assert faults.showing("a.py", line) == {names[each - 1] for each in SHOWING[line]}
+
+
+def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheapest first, as their CPU time allows; then those of other files that were measured; where there is none, the nearest file."""
+    fault = next(each for each in faults.drawn(["dpdist/privacy/meaning.py"], 1) if faults.showing(each.module, each.line))
+    line = next(iter(faults.showing(fault.module, fault.line) or ()))
     rows = {
-        "a": [Measured("a::other", 0.1, frozenset())],
-        "b": [Measured("b::calls", 0.2, here), Measured("b::other", 0.3, frozenset()), Measured("b::slow", 50.0, here)],
+        "a": command.Measured({"a::other": 0.1}, {}),
+        "b": command.Measured({"b::slow": 50.0, "b::other": 0.3, "b::executes": 0.2}, {fault.module: {line: [0, 2]}}),
+        "c": command.Measured({"c::executes": 0.2}, {fault.module: {line: [0]}}),
     }
     runs, given = command.Runs(tmp_path, 40.0), list[list[str]]()
     monkeypatch.setattr(command, "KEPT", tmp_path)
     monkeypatch.setattr(command, "content", lambda *names: "")
-    monkeypatch.setattr(command, "nearest", lambda module: list(rows))
+    monkeypatch.setattr(command, "nearest", lambda module: ["a", "b"])
+    monkeypatch.setattr(command, "files_of_tests", lambda: ["a", "b", "c", "d"])
+    for file in rows:
+        runs._measured_at(file).touch()
     monkeypatch.setattr(runs, "measured", rows.__getitem__)
     monkeypatch.setattr(runs, "_planted", lambda mutant, tests: (given.append(list(tests)), ("survived", None))[1])
     assert runs.end(fault)["end"] == "survived"
-    rows["b"] = [Measured("b::other", 0.3, frozenset())]
+    rows.update({file: command.Measured(row.tests, {}) for file, row in rows.items()})
     runs.end(fault)
-    assert given == [["b::calls"], ["a::other"]]
+    assert given == [["b::executes"], ["c::executes"], ["a::other"]]
 
 
 def test_the_share_has_an_interval() -> None:
@@ -171,10 +222,10 @@ def test_the_share_has_an_interval() -> None:
 RUN = """
 import json, sys
 from pathlib import Path
-from tests.mutants.runs import watched
+from tests.mutants.runs import executed, watched
 
 tree = Path(sys.argv[1])
-told = [watched(tree, ["tests"], calls=True)]
+told = [executed(tree, "tests")]
 for source in sys.argv[2:]:
     (tree / "dpdist" / "domain" / "amounts.py").write_text(source)
     told.append(watched(tree, ["tests"], spare=0.5))
@@ -184,7 +235,7 @@ print(json.dumps(told))
 
 @pytest.mark.slow
 def test_how_runs_end(tmp_path: Path) -> None:
-    """In processes that import the tree: what each test calls without a fault, which one fails, and what takes too long."""
+    """In processes that import the tree: what each test executes without a fault, which one fails, and what takes too long."""
     tree = tmp_path.resolve()
     for name, text in {
         "dpdist/__init__.py": "",
@@ -206,10 +257,9 @@ def test_how_runs_end(tmp_path: Path) -> None:
     ]
     done = subprocess.run([sys.executable, "-c", RUN, str(tree), *changed], cwd=faults.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (_, without), wrong, endless, broken = json.loads(done.stdout)
-    calls = {row["test"].partition("::")[2]: [tuple(call) for call in row["calls"]] for row in without}
-    here = ("dpdist/domain/amounts.py", 1)
-    assert (here in calls["test_type"], here in calls["test_sum"], here in calls["test_nothing"]) == (True, True, False)
-    assert wrong == [1, [{"test": "tests/test_amounts.py::test_sum"}]]
-    assert endless == [-signal.SIGXCPU, []]
+    without, wrong, endless, broken = json.loads(done.stdout)
+    assert [name.partition("::")[2] for name in without["tests"]] == ["test_type", "test_sum", "test_nothing"]
+    assert without["lines"]["dpdist/domain/amounts.py"] == {"return sum(values) #1": [0, 1]}
+    assert wrong == [1, "tests/test_amounts.py::test_sum"]
+    assert endless == [-signal.SIGXCPU, None]
     assert broken[0] > 0

@@ -44,6 +44,13 @@ def test_stacks_beyond_their_columns_bound_their_sensitivity() -> None:
     assert Scaled(-2.0, marginals).l2_sensitivity == pytest.approx(2 * np.sqrt(2))
 
 
+def test_products_of_whole_numbers_are_whole_and_others_are_not() -> None:
+    whole, halves = Prefix(3), Scaled(0.5, Prefix(3))
+    assert Product(whole, whole).integral
+    assert not Product(whole, halves).integral
+    assert not Product(halves, whole).integral
+
+
 def test_row_blocks_cover_all_rows() -> None:
     blocks = list(AllRanges(40).row_blocks(block_bytes=8 * 40 * 7))
     assert blocks[0] == (0, 7)

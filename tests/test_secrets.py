@@ -20,7 +20,7 @@ import pytest
 import yaml
 from distributed import Client, LocalCluster
 
-from dpdist.errors import DpdistError, TaskFailed, UnknownValue
+from dpdist.errors import DpdistError, InvalidSpec, TaskFailed, UnknownValue
 from dpdist.machine import engine
 from dpdist.machine.engine import handing, tasks
 from dpdist.machine.store import Store
@@ -370,5 +370,20 @@ def test_a_task_s_error_quotes_nothing() -> None:
     with pytest.raises(TaskFailed, match=r"^RuntimeError at test_secrets.py:\d+; its text is not shown") as found:
         tasks.without_data(fails, PERSON)
     assert PERSON not in repr(found.value)
+    assert found.value.__context__ is None
+    assert found.value.__cause__ is None
+
+
+def refuses(item: str) -> None:
+    try:
+        fails(item)
+    except RuntimeError as error:
+        raise InvalidSpec("a row cannot be read") from error
+
+
+def test_what_a_task_refuses_has_no_error_behind_it() -> None:
+    """The error that it was made from may quote a record."""
+    with pytest.raises(InvalidSpec, match="^a row cannot be read$") as found:
+        tasks.fetched(tasks.without_data(refuses, PERSON))
     assert found.value.__context__ is None
     assert found.value.__cause__ is None

@@ -12,6 +12,8 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, InvalidSpec
 from flows import addresses, client, service
 from flows.addresses import Address
 from flows.client import ServedRelease
+from flows.given import Given
+from flows.listening import serve
 from tests import certificates
 from tests.measuring_service import Running
 from tests.ports import HeldPort
@@ -55,6 +57,28 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
     finally:
         running.end()
         port.release()
+
+
+@pytest.mark.parametrize(
+    ("listen", "token", "line"),
+    [
+        ("https://localhost:1", None, "needs a token"),
+        ("http://localhost:1", None, "needs a token"),
+        ("https://localhost:1", TOKEN, "needs --certificate and --key"),
+    ],
+)
+def test_no_port_is_opened_without_a_token_and_a_certificate(
+    listen: str, token: str | None, line: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weekly(tmp_path / "specs")
+    monkeypatch.delenv(addresses.TOKEN_FILE, raising=False)
+    if token is not None:
+        (tmp_path / "token").write_text(token)
+        monkeypatch.setenv(addresses.TOKEN_FILE, str(tmp_path / "token"))
+    with pytest.raises(InvalidInput, match=line):
+        serve(
+            Given(tmp_path / "specs"), listen, group=None, certificate=None, key=None, ready=lambda told: pytest.fail(told)
+        )
 
 
 @pytest.mark.parametrize(

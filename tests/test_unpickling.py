@@ -313,3 +313,12 @@ def test_places_touch_nothing_when_they_are_made() -> None:
 )
 def test_what_a_pickle_may_ask_for(module: str, name: str, may: bool) -> None:
     assert unpickling.allowed(module, name) is may
+
+
+def test_no_module_is_imported_because_a_pickle_names_it() -> None:
+    """What was not imported has raised no error: importing it would run its code."""
+    module = "distributed.dashboard.components.nvml"
+    sys.modules.pop(module, None)
+    unpickling.allowed.cache_clear()
+    assert not unpickling.allowed(module, "NVMLError")
+    assert module not in sys.modules

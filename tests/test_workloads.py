@@ -306,3 +306,21 @@ def test_relative_rows_have_unit_length_in_every_form() -> None:
 def test_rows_that_ask_nothing() -> None:
     with pytest.raises(InvalidInput, match="nothing to answer"):
         explicit(np.zeros((2, 3)))
+
+
+def test_groups_stand_in_the_order_of_the_domain_whatever_their_names() -> None:
+    domain = Domain((Attribute("b", edges=(0, 1, 2, 3)), Attribute("a", categories=("x", "y"))))
+    of_b, of_a = cdf(domain, "b", ("a",)), listed_marginals(domain, [("b", "a")])
+    expected = np.kron(np.tril(np.ones((3, 3))), np.eye(2))
+    np.testing.assert_array_equal(of_b.operator.dense(), expected)
+    np.testing.assert_array_equal(of_a.operator.dense(), np.eye(6))
+    for (block,) in (of_b.blocks, of_a.blocks):
+        assert block.axes == (0, 1)
+        assert [len(each) for each in block.labels] == [3, 2]
+
+
+def test_the_total_is_one_of_several_marginals() -> None:
+    domain = Domain((Attribute("b", edges=(0, 1, 2, 3)), Attribute("a", categories=("x", "y"))))
+    found = listed_marginals(domain, [("a",), (), ("b",)])
+    counts = np.arange(6)
+    assert found.operator.dense() @ counts == pytest.approx([6, 9, 15, 1, 5, 9])

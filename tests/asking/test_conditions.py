@@ -11,7 +11,7 @@ import pytest
 from dpdist.asking.conditions import condition
 from dpdist.asking.published import Published
 from dpdist.asking.questions import question
-from dpdist.domain import Attribute, Domain, Level
+from dpdist.domain import Attribute, Domain, Level, even_edges
 from dpdist.errors import InvalidInput
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
 from dpdist.page import measurement
@@ -70,3 +70,26 @@ def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
         question(DOMAIN, "mean of land by city")
     with pytest.raises(InvalidInput, match="no order"):
         question(DOMAIN, "median of land")
+
+
+def test_numbers_within_bins_are_not_guessed() -> None:
+    """Counts of bins determine no mean; a median they determine to its bin."""
+    domain = Domain((Attribute("age", edges=(0, 3, 7, 12)), Attribute("born", edges=(0, 1, 2, 3))))
+    with pytest.raises(InvalidInput, match=r"bins of 'age' hold more than one number.*median of age"):
+        question(domain, "mean of age")
+    question(domain, "median of age")
+    question(domain, "mean of born")
+
+
+def test_a_domain_of_even_bins_comes_back_as_it_was(tmp_path: Path) -> None:
+    many = 2**21
+    domain = Domain(
+        (Attribute("hour", edges=even_edges(-3, 2, many), missing="unknown"), Attribute("born", edges=(0, 1, 3)))
+    )
+    space = ProductSpace((OpenTerm((1,), (Cells(2),)),), domain.shape, np.arange(2.0))
+    with (tmp_path / "measurement.npz").open("wb") as file:
+        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 5)), "even", file)
+    found = measurement.read(tmp_path / "measurement.npz").domain
+    assert found == domain
+    edges = found.attributes[0].edges
+    assert (edges[0], edges[1], edges[many]) == (-3, -1, -3 + 2 * many)

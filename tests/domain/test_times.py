@@ -75,6 +75,24 @@ def test_local_times_are_those_of_the_clock(moments: list[datetime.datetime]) ->
     assert times.local(utc).tolist() == clock
 
 
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        ("Europe/Berlin", "2026-03-29T01:00:00"),
+        ("Europe/Amsterdam", "1937-06-30T22:40:28"),
+        ("Africa/Monrovia", "1972-01-07T00:44:30"),
+    ],
+)
+def test_clocks_change_at_their_second(zone: str, change: str) -> None:
+    """Clocks of old changed within a quarter of an hour, which is the step at which offsets are looked up."""
+    at = np.datetime64(change, "s")
+    utc = at + np.arange(-1200, 1200, 7)
+    moments = [moment.replace(tzinfo=datetime.UTC) for moment in utc.tolist()]
+    clock = [moment.astimezone(zoneinfo.ZoneInfo(zone)).replace(tzinfo=None) for moment in moments]
+    assert len({shown - moment.replace(tzinfo=None) for shown, moment in zip(clock, moments, strict=True)}) == 2
+    assert Times(datetime.datetime(1930, 1, 1), 1, "day", zone).local(utc.astype("datetime64[us]")).tolist() == clock
+
+
 def test_the_hour_that_a_clock_shows_twice_is_one_step() -> None:
     day = DatesSpec.model_validate(
         {"from": "2026-10-25", "to": "2026-10-25", "every": "hour", "zone": "Europe/Berlin"}

@@ -49,6 +49,22 @@ SPEC = {
 }
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_cells_that_keep_changing_sides_are_fitted_all_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pivots come to no end, active sets find the fit: no slope is negative, and none is left where a cell is positive."""
+    monkeypatch.setattr(non_negative, "PIVOTS", 0)
+    rng = np.random.default_rng(seed)
+    rows, answers = rng.normal(size=(30, 12)), rng.normal(size=30)
+    gram, linear = rows.T @ rows, rows.T @ answers
+    found = closest(gram, linear)
+    slopes = gram @ found - linear
+    assert found.min() >= 0
+    assert slopes.min() > -1e-6
+    assert 0 < (found > 0).sum() < 12
+    np.testing.assert_allclose(slopes[found > 0], 0, atol=1e-6)
+    np.testing.assert_allclose(found, nnls(rows, answers)[0], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_cells_are_the_closest_ones(name: str) -> None:
     """Against SciPy's active-set solver over the dense weighted queries; answers are unique, cells need not be."""

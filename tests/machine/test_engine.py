@@ -420,3 +420,9 @@ def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) ->
     published = small.tree(Path("releases/small-1"))
     assert published.keys() == expected.keys()
     assert published["answers.csv"] == expected["answers.csv"]
+
+
+def test_progress_in_this_process_ends_at_the_whole() -> None:
+    seen = list[tuple[int, int]]()
+    assert engine.inline().map(abs, [-3, 1, -2], on_done=lambda done, of: seen.append((done, of))) == [3, 1, 2]
+    assert seen == [(1, 3), (2, 3), (3, 3)]

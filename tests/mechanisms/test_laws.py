@@ -15,6 +15,8 @@ from dpdist.grids.base import Grid
 from dpdist.mechanisms.registry import REGISTRY
 from dpdist.strategies import factorisation, low_rank
 from dpdist.workloads import prefix
+from tests.contracts.cases import CASES
+from tests.contracts.pipeline import Pipeline
 
 PACKAGE = Path(dpdist.__file__).parent
 NAMES = set(REGISTRY)
@@ -134,3 +136,19 @@ def test_no_function_hides_a_module() -> None:
 def test_a_strategy_has_the_name_of_its_mechanism() -> None:
     assert low_rank(prefix(4), max_iterations=20).name == REGISTRY["low-rank"].name
     assert factorisation.low_rank is low_rank
+
+
+FIRST = {given.mechanism: name for name, given in reversed(CASES.items())}
+
+
+@pytest.mark.parametrize("mechanism", ["coa", "identity", "laplace", "residual", "dawa"])
+def test_only_answers_of_interval_searches_have_an_error_besides_the_noise(mechanism: str, tmp_path: Path) -> None:
+    made = Pipeline(CASES[FIRST[mechanism]], tmp_path, 4).plan("add-remove").strategy
+    assert made.norm in REGISTRY[mechanism].noises
+    assert made.biased == (mechanism == "dawa")
+
+
+def test_every_series_that_is_measured_step_by_step_can_be_extended() -> None:
+    assert {name for name, each in REGISTRY.items() if each.streams} == {
+        name for name, each in REGISTRY.items() if each.extends
+    }

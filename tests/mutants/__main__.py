@@ -1,10 +1,10 @@
 """``python -m tests.mutants`` draws lines of the program with a fixed seed, plants a fault in each and runs the tests that notice it first.
 
 A fault is given to the files of tests that are nearest to its module: those of its name, those that import it, those that import what
-imports it. Of each file, the tests run that call the function with the fault, the cheapest first, until one fails or their CPU time is
-used up; a file is run once without a fault, to learn what its tests cost and call. What was tried is kept under build/mutants and is
-not tried again while the module and the tests are the same: a run takes a slice of time, and the next one goes on. docs/mutants.md lists
-the survivors that change nothing that users could see, and why.
+imports it; and then to the others that were measured. Of each file, the tests run that execute the line with the fault, the cheapest
+first, until one fails or their CPU time is used up; a file is run once without a fault, to learn what its tests cost and execute. What
+was tried is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and
+the next one, or one beside it, goes on. docs/mutants.md lists the survivors that change nothing that users could see, and why.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, functions_at, modules, packed
-from tests.mutants.runs import Measured, copied, spent, warmed, watched
+from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, modules, packed, showing
+from tests.mutants.runs import WAITS, copied, executed, spent, warmed, watched
 
 EQUIVALENT = ROOT / "docs" / "mutants.md"
 KEPT = ROOT / "build" / "mutants"
+DOCUMENTED, DOCUMENTATION = ("dpdist/spec/", "flows/"), {"tests/test_docs.py::test_generated_pages_are_current": 5.0}
+"""Packages whose declarations pages of the documentation are written from, and the test that compares them, with its CPU seconds."""
+SLOWEST = 300.0
+"""CPU seconds that a test may take alone and without a fault."""
 WANTED = 0.92
 """Share of the faults that are to be caught, of those that change anything."""
-FILES, LOOKED_AT = 6, 18
+FILES, LOOKED_AT = 16, 12
 """Files of tests that a fault is given to, at most, and among which they are looked for."""
 
 
@@ -63,20 +68,46 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (found for found in (f"{place}.py", f"{place}/__init__.py") if (ROOT / found).is_file())
 
 
+def files_of_tests() -> list[str]:
+    """All of them."""
+    return [name for name in imports() if Path(name).name.startswith("test_")]
+
+
+@cache
 def nearest(module: str) -> list[str]:
-    """The files of tests for a module, the nearest first: by name, by imports, by imports of what imports it."""
-    tests = [name for name in imports() if Path(name).name.startswith("test_") and "/mutants/" not in name]
-    users = {name for name, of in imports().items() if module in of}
-    beyond = {name for name, of in imports().items() if of & {user for user in users if not user.startswith("tests/")}}
+    """The files of tests for a module, the nearest first: by name, by imports, by imports of what imports it, and so on."""
+    away, found = {module: 0}, {module}
+    while found:
+        found = {name for name, of in imports().items() if of & found and name not in away}
+        away.update(dict.fromkeys(found, 1 + max(away.values())))
     parts = Path(module).with_suffix("").parts
-    named = [name for name in tests if Path(name).stem == f"test_{parts[-1]}"]
+    tests = [name for name in files_of_tests() if name in away or Path(name).stem == f"test_{parts[-1]}"]
 
-    def away(name: str) -> tuple[bool, bool]:
-        """First those that import the module, and of all first those in a folder of its name."""
-        return name not in users, not set(Path(name).parts[1:-1]) & set(parts)
+    def order(name: str) -> tuple[bool, int, bool]:
+        """First those of the module's name; of all others as near as each other, first those in a folder of its name."""
+        named = Path(name).stem == f"test_{parts[-1]}"
+        return not named, away.get(name, len(away)), not set(Path(name).parts[1:-1]) & set(parts)
 
-    others = sorted((name for name in tests if name in users | beyond), key=away)
-    return list(dict.fromkeys([*sorted(named, key=lambda name: name not in users | beyond), *others]))[:LOOKED_AT]
+    return sorted(sorted(tests), key=order)[:LOOKED_AT]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The tests of a file that pass without a fault.
+
+    Attributes:
+        tests: CPU seconds of each.
+        lines: by module and name of a line, which tests execute it, by their places in that list.
+    """
+
+    tests: dict[str, float]
+    lines: dict[str, dict[str, list[int]]]
+
+    def showing(self, mutant: Mutant) -> dict[str, float]:
+        """The tests that execute the line with the fault. What stands outside of functions shows wherever the module is used."""
+        lines, found = self.lines.get(mutant.module, {}), showing(mutant.module, mutant.line)
+        places = {place for line in (lines if found is None else found) for place in lines.get(line, [])}
+        return {test: cpu for place, (test, cpu) in enumerate(self.tests.items()) if place in places}
 
 
 class Runs:
@@ -88,53 +119,89 @@ class Runs:
         self.alone = set[str]()
 
     def known(self, mutant: Mutant) -> dict[str, Any] | None:
-        """How the tests ended with a fault in an earlier run, where nothing that decided has changed."""
-        kept = self._kept(mutant)
-        if not kept.exists():
+        """How the tests ended with a fault in an earlier run, where nothing that decided has changed.
+
+        A survivor is tried again with more CPU time.
+        """
+        row = self._ended(mutant)
+        if row is None:
             return None
-        row: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         files = [row["by"].partition("::")[0]] if row["by"] else nearest(mutant.module)
         there = all((ROOT / name).is_file() for name in files)
-        return row if there and row["decided"] == content(*files) else None
+        enough = row["by"] or row["limit"] >= self.cpu_seconds
+        return row if there and enough and row["decided"] == content(*files) else None
+
+    def _ended(self, mutant: Mutant) -> dict[str, Any] | None:
+        kept = self._kept(mutant)
+        return json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
+
+    def missed(self, mutant: Mutant) -> dict[str, Any] | None:
+        """How the tests ended that missed a fault when it was tried last, whatever has become of them since.
+
+        Tests that were written later may catch it: the share that counts it as a survivor is a lower one.
+        """
+        row = self._ended(mutant)
+        return None if row is None or row["by"] else row
+
+    def claimed(self, mutant: Mutant) -> bool:
+        """Whether another run beside this one tries the fault; if not, this one does."""
+        claim = self._kept(mutant).with_suffix(".claim")
+        try:
+            with claim.open("x", encoding="utf-8") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return Path(f"/proc/{claim.read_text(encoding='utf-8') or 'self'}").exists()
+        return False
 
     def end(self, mutant: Mutant) -> dict[str, Any]:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
         began, left, given, asked = spent(), self.cpu_seconds, 0, 0
         end, by = "survived", None
         for tests in self._given_to(mutant):
-            some = cheapest(tests, left)
+            some = cheapest(tests, max(left / 3, 2.0))
             given, left, asked = given + len(some), left - sum(some.values()), asked + 1
             end, by = self._planted(mutant, some)
             if end != "survived" or left <= 0 or asked == FILES:
                 break
         decided = content(*([by.partition("::")[0]] if by else nearest(mutant.module)))
-        row = {"end": end, "by": by, "decided": decided, "tests": given, "cpu": round(spent() - began, 1)}
+        cpu = round(spent() - began, 1)
+        row = {"end": end, "by": by, "decided": decided, "tests": given, "cpu": cpu, "limit": self.cpu_seconds}
         self._kept(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
+        self._kept(mutant).with_suffix(".claim").unlink(missing_ok=True)
         return row
 
-    def _given_to(self, mutant: Mutant) -> Iterator[list[Measured]]:
-        """The tests of one file after the other that call what has the fault; where none does, all of the nearest file.
+    def _given_to(self, mutant: Mutant) -> Iterator[dict[str, float]]:
+        """The tests of one file after the other that execute the line with the fault; where none does, all of the nearest file.
 
-        What runs in other processes is called by no test.
+        What runs in other processes is executed by no test. Declarations that the documentation shows are given to its test first, and
+        before all others the test comes that caught the fault when it was tried last.
         """
-        files, found = nearest(mutant.module), False
-        for file in files:
-            tests = calling(mutant, self.measured(file))
+        near, found = nearest(mutant.module), False
+        before = self._ended(mutant)
+        if before is not None and before["by"]:  # its file has changed
+            yield {before["by"]: max(before["cpu"], float(WAITS))}
+        if mutant.module.startswith(DOCUMENTED) and showing(mutant.module, mutant.line) is None:
+            yield DOCUMENTATION
+        for file in [*near, *(file for file in files_of_tests() if file not in near and self._measured_at(file).exists())]:
+            tests = self.measured(file).showing(mutant)
             if tests:
                 found = True
                 yield tests
-        if files and not found and self.measured(files[0]):
-            yield self.measured(files[0])
+        if near and not found and self.measured(near[0]).tests:
+            yield self.measured(near[0]).tests
 
-    def measured(self, file: str) -> list[Measured]:
-        """The tests of a file that pass without a fault, the cheapest first."""
-        kept = KEPT / f"tests-{digest(file, content(file))}.json"
+    @cache  # noqa: B019 - there is one
+    def measured(self, file: str) -> Measured:
+        """What the tests of a file that pass without a fault cost, and which lines they execute."""
+        kept = self._measured_at(file)
         if not kept.exists():
-            _, rows = watched(self.tree, [file], calls=True)
-            kept.write_text(json.dumps([row for row in rows if "calls" in row]), encoding="utf-8")
-        told = json.loads(kept.read_text(encoding="utf-8"))
-        tests = [Measured(row["test"], row["cpu"], frozenset(map(tuple, row["calls"]))) for row in told]
-        return sorted(tests, key=lambda row: row.cpu)
+            made = kept.with_suffix(f".{os.getpid()}")
+            made.write_text(json.dumps(executed(self.tree, file)), encoding="utf-8")
+            made.replace(kept)
+        return Measured(**json.loads(kept.read_text(encoding="utf-8")))
+
+    def _measured_at(self, file: str) -> Path:
+        return KEPT / f"tests-{digest(file, content(file))}.json"
 
     def _kept(self, mutant: Mutant) -> Path:
         return KEPT / f"{digest(mutant.name, mutant.kind, mutant.edit.start, content(mutant.module))}.json"
@@ -145,12 +212,11 @@ class Runs:
         source = path.read_text(encoding="utf-8")
         self._write(path, mutant.source())
         try:
-            code, told = watched(self.tree, list(tests), expected=tests)
+            code, by = watched(self.tree, list(tests), expected=tests)
         finally:
             self._write(path, source)
         if code == 0:
             return "survived", None
-        by = told[0]["test"] if told else None
         by = by if by in tests else next(iter(tests))
         if not self._sound(by):
             return "survived", None
@@ -158,7 +224,7 @@ class Runs:
 
     def _sound(self, test: str) -> bool:
         """Whether a test passes alone without any fault: one that depends on others has caught nothing."""
-        if test not in self.alone and watched(self.tree, [test])[0] != 0:
+        if test not in self.alone and watched(self.tree, [test], spare=SLOWEST)[0] != 0:
             print(f"{test} fails alone without any fault: mend it", flush=True)
             return False
         self.alone.add(test)
@@ -171,22 +237,14 @@ class Runs:
         os.utime(path, (self.written, self.written))
 
 
-def calling(mutant: Mutant, tests: list[Measured]) -> list[Measured]:
-    """The tests that call the function with the fault. What stands outside of functions shows wherever the module is used."""
-    functions = functions_at(mutant.module, mutant.line)
-    if not functions:
-        return [row for row in tests if any(file == mutant.module for file, _ in row.calls)]
-    return [row for row in tests if any((mutant.module, line) in row.calls for line in functions)]
-
-
-def cheapest(tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
+def cheapest(tests: dict[str, float], cpu_seconds: float) -> dict[str, float]:
     """As many tests as their CPU time allows, one at least, with the CPU seconds of each."""
     result, total = dict[str, float](), 0.0
-    for row in tests:
-        total += row.cpu
+    for test, cpu in sorted(tests.items(), key=lambda row: row[1]):
+        total += cpu
         if result and total > cpu_seconds:
             break
-        result[row.test] = row.cpu
+        result[test] = cpu
     return result
 
 
@@ -207,7 +265,7 @@ def main() -> int:
     parser.add_argument("--cpu", type=float, default=40, help="CPU seconds of the tests that a fault is given to")
     parser.add_argument("--module", choices=modules(), help="only this one")
     given = parser.parse_args()
-    os.nice(15)
+    os.setpriority(os.PRIO_PROCESS, 0, 15)
     until = time.monotonic() + 60 * given.minutes
     warmed()
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -220,13 +278,16 @@ def main() -> int:
         runs = Runs(tree, given.cpu)
         for number, mutant in enumerate(sample, start=1):
             row = runs.known(mutant)
-            if row is None and time.monotonic() < until:
+            if row is None and packed(mutant.name) in known:
+                row = runs.missed(mutant)
+            if row is None and time.monotonic() < until and not runs.claimed(mutant):
                 row = runs.end(mutant)
                 print(
                     f"{number:4d} {row['end']:9s} {mutant.module}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}"
                     f" ({row['tests']} tests, {row['cpu']} s, {row['by']})",
                     flush=True,
                 )
+            row = row or runs.missed(mutant)
             if row is not None:
                 end = "equivalent" if row["end"] == "survived" and packed(mutant.name) in known else row["end"]
                 ends.setdefault(end, []).append(mutant)

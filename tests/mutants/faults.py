@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -178,28 +178,57 @@ def packed(text: str) -> str:
     return "".join(text.split())
 
 
-def functions_at(module: str, line: int) -> set[int] | None:
-    """First lines of the functions whose calls show a fault in a line; None: whatever uses the module.
+def named(source: str) -> list[str]:
+    """A name for every line of a module, which changes elsewhere leave as it is: its text, and which of those with this text it is."""
+    names, seen = list[str](), Counter[str]()
+    for line in map(str.strip, source.splitlines()):
+        seen[line] += 1
+        names.append(f"{line} #{seen[line]}")
+    return names
 
-    That is the innermost function around the line; for a constant of the module, the functions that name it.
+
+def showing(module: str, line: int) -> set[str] | None:
+    """Names of the lines of a module whose execution shows a fault in a line; None: any of them.
+
+    That is the innermost statement around the line, without the statements in it. For what stands in a function's signature it is the
+    function's body, and for a constant of the module, the bodies of the functions that name it.
     """
-    tree = ast.parse(_source(module))
+    tree, names = ast.parse(_source(module)), named(_source(module))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     around = [node for node in functions if _first(node) <= line <= (node.end_lineno or 0)]
-    body = [node for node in around if node.body[0].lineno <= line]
-    if body:
-        return {_first(max(body, key=_first))}
-    names = {
+    inner = max(around, key=_first, default=None)
+    if inner is not None:
+        found = _statement(inner, line) if inner.body[0].lineno <= line else _body(inner)
+        return {names[each - 1] for each in found}
+    constants = {
         target.id
         for node in tree.body
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= line <= (node.end_lineno or 0)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name)
     }
-    naming = {
-        _first(node) for node in functions if any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
-    }
-    return naming or None
+    naming = [
+        node for node in functions if any(isinstance(part, ast.Name) and part.id in constants for part in ast.walk(node))
+    ]
+    return {names[each - 1] for node in naming for each in _body(node)} or None
+
+
+def _statement(function: ast.FunctionDef, line: int) -> Iterable[int]:
+    inner = max(
+        (
+            node
+            for node in ast.walk(function)
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+        ),
+        key=lambda node: (node.lineno, -(node.end_lineno or 0)),
+    )
+    parts = [part.lineno for part in ast.walk(inner) if isinstance(part, ast.stmt) and part is not inner]
+    last = min(parts, default=(inner.end_lineno or 0) + 1)
+    return range(inner.lineno, max(last, inner.lineno + 1)) if line < last else [line]
+
+
+def _body(function: ast.FunctionDef) -> Iterable[int]:
+    return range(function.body[0].lineno, (function.end_lineno or 0) + 1)
 
 
 def _first(node: ast.FunctionDef) -> int:

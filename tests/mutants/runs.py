@@ -12,86 +12,105 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType
+from types import ModuleType
 from typing import Any
 
 import pytest
+from coverage import Coverage
 
-from tests.mutants.faults import ROOT
+from tests.mutants.faults import PACKAGES, ROOT, named
 
 OURS = ("dpdist", "flows", "tests")
-HANGS = 600
+HANGS = 120
 """Seconds without any CPU time after which a run is taken to hang."""
+WAITS = 30
+"""Seconds after which a test without a fault is given up: it catches nothing. With a fault, it has three times as
+many, and ten times its CPU time."""
 LONGEST = 60.0
-"""CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
+"""Seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One test of an undisturbed tree: its CPU seconds, and the functions that it calls, by file and first line."""
-
-    test: str
-    cpu: float
-    calls: frozenset[tuple[str, int]] = field(repr=False)
-
-
 class Watch:
-    """A pytest plugin that limits the CPU time of every test, and writes down the first that fails or what each one calls."""
+    """A pytest plugin that limits the CPU time of every test, and writes down the first that fails."""
 
-    def __init__(self, told: Path, expected: dict[str, float], spare: float, calls: bool) -> None:
-        self.told, self.expected, self.spare, self.record = told, expected, spare, calls
-        self.called: set[CodeType] = set()
-        self.failed: set[str] = set()
+    def __init__(self, told: Path, expected: dict[str, float], spare: float) -> None:
+        self.told, self.expected, self.spare = told, expected, spare
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        allowed = self.spare + 3 * self.expected.get(item.nodeid, 0.0)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent() + allowed), resource.RLIM_INFINITY))
+        signal.alarm(math.ceil(3 * WAITS + 10 * allowed))
+        yield
+        signal.alarm(0)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._tell(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._tell(report.nodeid)
+
+    def _tell(self, test: str) -> None:
+        with self.told.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"test": test}) + "\n")
+
+
+class Lines:
+    """A pytest plugin that measures which lines of the program each test executes, and its CPU seconds."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree, self.without = tree, set[str]()
+        self.cpu, self.began = dict[str, float](), time.monotonic()
+        self.coverage = Coverage(
+            data_file=None, config_file=False, messages=False, include=[f"{tree}/{name}/*" for name in PACKAGES]
+        )
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         before = spent()
-        if not self.record:
-            allowed = self.spare + 3 * self.expected.get(item.nodeid, 0.0)
-            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(before + allowed), resource.RLIM_INFINITY))
-        self.called.clear()
-        trace = self._trace if self.record else None
-        threading.settrace(trace)
-        sys.settrace(trace)
+        self.coverage.switch_context(item.nodeid)
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.alarm(WAITS)
         yield
-        sys.settrace(None)
-        threading.settrace(None)
-        if self.record and item.nodeid not in self.failed:
-            self._tell(test=item.nodeid, cpu=round(spent() - before, 3), calls=self._calls())
+        signal.alarm(0)
+        self.coverage.switch_context("")
+        self.cpu[item.nodeid] = round(spent() - before, 3)
+        if time.monotonic() - self.began > LONGEST:
+            item.session.shouldstop = "this file has had its time"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed or (self.record and report.skipped):
-            self.failed.add(report.nodeid)
-        if report.failed and not self.record:
-            self._tell(test=report.nodeid)
+        if report.failed or report.skipped:
+            self.without.add(report.nodeid)
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self._tell(test=report.nodeid)
+    def told(self) -> dict[str, Any]:
+        """CPU seconds of each test that passes; by module and line, which of them execute it, by their places in that list.
 
-    def _trace(self, frame: FrameType, event: str, value: Any) -> None:
-        del event, value
-        self.called.add(frame.f_code)
+        Lines have names, so that changes elsewhere in a module leave what is known of them.
+        """
+        tests = {name: cpu for name, cpu in self.cpu.items() if name not in self.without}
+        places, data = {name: place for place, name in enumerate(tests)}, self.coverage.get_data()
+        lines = dict[str, dict[str, list[int]]]()
+        for file in (file for file in data.measured_files() if file.endswith(".py")):  # templates of pages execute, too
+            names, found = named(Path(file).read_text(encoding="utf-8")), data.contexts_by_lineno(file)
+            hits = {
+                names[line - 1]: sorted(places[test] for test in by if test in places)
+                for line, by in found.items()
+                if line
+                <= len(names)  # an empty module executes a line, and code that was made names the module that made it
+            }
+            lines[str(Path(file).relative_to(self.tree))] = {line: by for line, by in hits.items() if by}
+        return {"tests": tests, "lines": lines}
 
-    def _calls(self) -> list[tuple[str, int]]:
-        """The project's own functions among those that were called: file and first line."""
-        own = (code for code in self.called if code.co_filename.startswith(_HERE))
-        return sorted({(code.co_filename.removeprefix(_HERE), code.co_firstlineno) for code in own})
 
-    def _tell(self, **facts: Any) -> None:
-        with self.told.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts) + "\n")
-
-
-_HERE = ""
 _LATER = (
     "scipy.signal",
     "scipy.stats",
@@ -106,6 +125,10 @@ _LATER = (
 """What is imported at its first use."""
 _ALLOCATOR = "jemalloc_bg_thd"
 """Arrow's memory allocator prepares itself for forks."""
+
+
+def _give_up(number: int, frame: Any) -> None:
+    raise TimeoutError(f"signal {number} in {frame.f_code.co_name}")
 
 
 def spent() -> float:
@@ -131,39 +154,60 @@ def warmed() -> None:
 
 
 def watched(
-    tree: Path, tests: list[str], *, expected: dict[str, float] | None = None, spare: float = SPARE, calls: bool = False
-) -> tuple[int, list[dict[str, Any]]]:
+    tree: Path, tests: list[str], *, expected: dict[str, float] | None = None, spare: float = SPARE
+) -> tuple[int, str | None]:
     """Run tests of a tree in a process of their own, up to the first that fails.
 
     Args:
         expected: CPU seconds of each test without a fault; three times that is allowed, and
         spare: CPU seconds more.
-        calls: run all of them without limits, and tell what each one calls.
-    Returns: the exit code, negative for a signal; and what the plugin told.
+    Returns: the exit code, negative for a signal; and the test that failed.
     """
     told = tree / "told.jsonl"
     told.unlink(missing_ok=True)
-    child = os.fork()
-    if child == 0:
-        _in_child(lambda: _run(tree, tests, Watch(told, expected or {}, spare, calls)), tree)
-    code = _ended(child)
+    code = _forked(tree, lambda: _run(tree, ["-x", *tests], Watch(told, expected or {}, spare)))
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
-    return code, [json.loads(line) for line in lines]
+    return code, json.loads(lines[0])["test"] if lines else None
 
 
-def _run(tree: Path, tests: list[str], watch: Watch) -> int:
-    options = ["-q", "-p", "no:cacheprovider", *([] if watch.record else ["-x"])]
-    if watch.record:
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent() + LONGEST), resource.RLIM_INFINITY))
-    code = pytest.main([*options, *tests], plugins=[watch])
+def executed(tree: Path, file: str) -> dict[str, Any]:
+    """Run a file of tests without a fault, and measure what its tests cost and which lines they execute (`Lines.told`)."""
+    told = tree / "told.json"
+    told.unlink(missing_ok=True)
+
+    def work() -> int:
+        plugin = Lines(tree)
+        plugin.coverage.start()
+        code = _run(tree, [file], plugin)
+        plugin.coverage.stop()
+        told.write_text(json.dumps(plugin.told()), encoding="utf-8")
+        return code
+
+    _forked(tree, work)
+    if not told.exists():
+        print(f"{file} was not measured:\n{(tree / 'output.txt').read_text(encoding='utf-8')[-2000:]}", flush=True)
+        return {"tests": {}, "lines": {}}
+    result: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    return result
+
+
+def _run(tree: Path, tests: list[str], plugin: object) -> int:
+    code = pytest.main(["-q", "-p", "no:cacheprovider", *tests], plugins=[plugin])
     held = importlib.import_module("dpdist").__file__ or ""
     assert held.startswith(str(tree)), f"the tests ran {held}, not the copy"
     return int(code)
 
 
+def _forked(tree: Path, work: Callable[[], int]) -> int:
+    """How a forked process ends that imports the project from the tree."""
+    child = os.fork()
+    if child == 0:
+        _in_child(work, tree)
+    return _ended(child)
+
+
 def _in_child(work: Callable[[], int], tree: Path) -> None:
     """Become a process that imports the project from the tree; never returns."""
-    global _HERE
     code = 99
     try:
         os.setsid()
@@ -171,15 +215,17 @@ def _in_child(work: Callable[[], int], tree: Path) -> None:
         for stream in (1, 2):
             os.dup2(log, stream)
         os.chdir(tree)
-        _HERE = f"{tree}{os.sep}"
         sys.path[0] = str(tree)
         os.environ.update(PYTHONPATH=str(tree), NUMBA_CACHE_DIR=str(tree / ".numba"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
+        sys.modules["__main__"] = ModuleType("__main__")  # processes that tests start would run this command again
         for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
             del sys.modules[name]
         code = work()
     finally:
+        if code == 99:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -9,6 +9,8 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
@@ -16,7 +18,7 @@ from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
-from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of, long_figure
+from dpdist.page.figures import MOST_POINTS, Words, bin_names, extremes, figures_of, long_figure
 from dpdist.page.trends import periods
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
@@ -159,6 +161,13 @@ def test_names_of_many_bins_are_those_of_each(width: int, open_ends: bool, extra
         assert labels[start:stop:step] == each[start:stop:step]
 
 
+@pytest.mark.parametrize("bins", [2, 3])
+def test_ends_are_open_of_two_bins_too(bins: int) -> None:
+    edges = np.arange(bins + 1.0)
+    assert bin_names(edges, open_ends=True)[:: bins - 1] == ("0 or less", f"{bins - 1} or more")
+    assert bin_names(10 * edges, open_ends=True)[:: bins - 1] == ("under 10", f"{10 * (bins - 1)} or more")
+
+
 @pytest.mark.parametrize("clock", [True, False])
 def test_of_a_long_series_only_what_is_drawn_gets_names(clock: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2^26 steps the names of all took minutes and 4 GiB, and their edges half a GiB."""
@@ -193,6 +202,12 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     limits = breaks(900.0, 7)
     assert limits == sorted(limits)
     assert limits[-1] == 900.0
+    found = re.findall(r'<text x="([\d.]+)"[^>]*>(\d+)</text>', drawn.svg.partition("interval holds 0")[0])
+    labels = {text: float(x) for x, text in found}
+    ends = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]* class="h\d"/>', drawn.svg)]
+    named = [f"{limit:.0f}" for limit in limits[:-1]]
+    assert [labels[text] for text in named] == pytest.approx(ends[1:])  # where a class ends
+    assert labels["0"] == pytest.approx(width("0", 12) / 2, abs=0.1)
 
 
 def test_bars_tell_value_and_interval_and_show_the_interval() -> None:
@@ -244,3 +259,12 @@ def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:
     (left,) = (float(x) for x in re.findall(r'class="open" d="M([\d.]+) [\d.]+l7', drawn.svg))
     numbers = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end"', drawn.svg)]
     assert left > min(numbers)
+
+
+@given(st.text("iwM—中 é", min_size=1, max_size=40), st.floats(15, 80))
+def test_no_line_is_longer_than_its_room_and_no_letter_is_lost(text: str, room: float) -> None:
+    """A word that is too long for a line is cut where the room ends."""
+    broken, cut = lines(text, room, most=100)
+    assert not cut
+    assert "".join(broken).replace(" ", "") == "".join(text.split())
+    assert all(width(line) <= room for line in broken if len(line) > 1)

@@ -16,6 +16,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.page import document, report
 from dpdist.page.content import Content
+from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from flows import pictures
 from tests import small
@@ -181,3 +182,11 @@ def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page
     assert figures.locator("p strong").all_text_contents() == ["sex f", "sex m"]
     text = figures.first.locator("svg:visible").text_content()
     assert all(name in text for name in "abc")
+
+
+@pytest.mark.parametrize(("rmse", "shown"), [(None, False), (1.25, True)])
+def test_a_release_in_one_line_tells_its_error_where_it_is_known(rmse: float | None, shown: bool) -> None:
+    facts = report_certificate(10)
+    facts["mechanism"]["rmse"] = rmse
+    assert ("with RMSE 1.25" in summary(facts)) is shown
+    assert ("RMSE" in summary(facts)) is shown

@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 import zarr
+from pydantic import ValidationError
 
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.registry import REGISTRY
@@ -19,11 +20,23 @@ from dpdist.page.suppression import Suppression
 from dpdist.privacy import keys
 from dpdist.release.story import Release
 from dpdist.spec import load
+from dpdist.spec.output import SuppressSpec
 from tests import small
 from tests.command_line import CommandLine
 
 RULE = {"below": 150, "at": "2 standard errors"}
 ASKED: dict[str, Any] = {"workload": [{"marginals": {"ways": [1, 2]}}]}
+
+
+def test_what_is_left_out_of_a_rule_is_what_the_spec_says() -> None:
+    assert SuppressSpec.model_validate({"below": 150}).at == Suppression(150.0).at
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), -1.0])
+def test_a_rule_has_numbers_only(number: float) -> None:
+    for rule in ({"below": number}, {"below": 1, "at": number}):
+        with pytest.raises(ValidationError):
+            SuppressSpec.model_validate(rule)
 
 
 @pytest.fixture(scope="module")

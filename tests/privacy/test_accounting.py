@@ -32,6 +32,7 @@ from dpdist.privacy.accounting import (
     zcdp_delta,
     zcdp_epsilon,
 )
+from dpdist.privacy.accounting.gaussian import Calibration
 
 
 def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:
@@ -52,6 +53,15 @@ def test_table_of_the_design_note(epsilon: float, delta: float, classic: float, 
     assert classic_noise_multiplier(epsilon, delta) == pytest.approx(classic, abs=6e-3)
     assert zcdp_noise_multiplier(epsilon, delta) == pytest.approx(zcdp, abs=6e-3)
     assert analytic_gaussian(epsilon, delta) == pytest.approx(analytic, abs=6e-3)
+
+
+@pytest.mark.parametrize("calibration", ["analytic", "zcdp", "classic"])
+@pytest.mark.parametrize("delta", [0.0, -1e-6, 1.5, math.nan])
+def test_no_calibration_takes_a_delta_that_is_no_probability(calibration: Calibration, delta: float) -> None:
+    with pytest.raises(InvalidInput, match="delta"):
+        rho_for(0.5, delta, calibration)
+    with pytest.raises(InvalidInput, match="delta"):
+        analytic_gaussian(0.5, delta)
 
 
 def test_a_year_of_weekly_releases() -> None:

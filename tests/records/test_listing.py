@@ -286,3 +286,16 @@ def test_backfill_needs_records_of_each_period(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"line \d+: every period would read and charge the same records"):
         check_many_periods(fixed)
     check_many_periods(small.write(tmp_path / "dated", records={"path": "records-{period}.parquet"}))
+
+
+def test_a_folder_that_cannot_be_read_is_no_folder_without_records(tmp_path: Path) -> None:
+    """Its path is longer than the system's limit; whatever it holds would be left out of every count."""
+    (tmp_path / "a.csv").write_bytes(HEAD + ROW)
+    held = [os.open(tmp_path, os.O_RDONLY)]
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=held[-1])
+        held.append(os.open("d" * 250, os.O_RDONLY, dir_fd=held[-1]))
+    for each in held:
+        os.close(each)
+    with pytest.raises(InvalidSpec, match="has a folder that cannot be read"):
+        listing.listed(tmp_path)

@@ -23,7 +23,7 @@ from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.base import Grid
 from dpdist.grids.filters import FilterGrid
 from dpdist.grids.series import SeriesGrid, rounded_up
-from dpdist.grids.triangular import TriangularGrid
+from dpdist.grids.triangular import TriangularGrid, triangular_grid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.page import report
@@ -34,6 +34,7 @@ from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
+from dpdist.stability import Neighbours
 from tests import small
 from tests.fit import assert_errors_fit
 from tests.small import run
@@ -294,3 +295,13 @@ def test_dates_are_extended_by_their_end_or_their_steps(tmp_path: Path) -> None:
         content["stream"] = {"name": "s", "through": "2026-01-01"}
         path.write_text(yaml.safe_dump(content))
         assert load(path).digest == earlier.digest
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("series", [1, 3])
+def test_the_first_horizon_keeps_its_sensitivity_however_many_records(neighbours: Neighbours, series: int) -> None:
+    """The noise that was drawn for a stream of fewer steps was drawn for the sensitivity of those alone."""
+    factor = np.tril(np.arange(1.0, 37).reshape(6, 6) / 36)
+    given: dict[str, Any] = {"neighbours": neighbours, "most_records": 3, "sizes": small.SIZES}
+    whole = triangular_grid(factor, (6, series), 0, (0, 1), first_steps=4, **given)
+    assert whole.first_squared == triangular_grid(factor[:4, :4], (4, series), 0, (0, 1), **given).sensitivity_squared

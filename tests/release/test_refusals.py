@@ -17,11 +17,23 @@ from urllib.parse import urlsplit
 import pytest
 import typer
 
-from dpdist.errors import BudgetExceeded, DpdistError, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.errors import (
+    BudgetExceeded,
+    DpdistError,
+    EngineError,
+    InvalidInput,
+    InvalidSpec,
+    KeyUnavailable,
+    LedgerError,
+    ReleaseConflict,
+    StoreError,
+)
 from dpdist.machine import engine
+from dpdist.machine.engine.runner import Engine
 from dpdist.machine.store import Store
+from dpdist.page import report
 from dpdist.privacy.ledger import opened
-from dpdist.release import refusals, story
+from dpdist.release import ahead, refusals, story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from flows import release_commands
@@ -223,3 +235,38 @@ def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
     if said is not None:
         assert re.match(said, warnings[0])
         assert warnings[0].endswith("raise 'budget' unless that is meant")
+
+
+def test_a_cluster_that_cannot_work_is_refused_before_the_charge(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data")
+    before = untouched(home)[0]
+
+    def down(_: object) -> None:
+        raise EngineError("no worker")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "check_started", down)
+        with pytest.raises(EngineError, match="no worker"):
+            run(path, home)
+    assert untouched(home)[0] == before
+    run(path, home)
+    assert untouched(home)[0] > before
+
+
+def test_few_records_with_other_columns_are_refused_before_anything_is_started(tmp_path: Path) -> None:
+    path = small.write(tmp_path, table=small.records(20).drop_columns(["age"]))
+    with pytest.raises(InvalidSpec, match="no column 'age'"):
+        ahead.engine_for(load(path), None)
+
+
+def test_groups_that_are_not_listed_are_counted(home: Path) -> None:
+    """Whoever asks for a group that is not there sees some that are, and how many there are besides."""
+    asked = [{"predicates": [f"age == {age}" for age in range(11)]}, {"marginals": {"ways": [1]}}]
+    for release, workload in (("few", asked[1:]), ("many", asked)):
+        done = run(small.write(home.parent / release, release=release, workload=workload), home)
+        with pytest.raises(InvalidInput, match="no group 'none'") as refusal:
+            report.first_rows(done.folder, group="none", limit=1)
+        listed, _, more = str(refusal.value).partition("there are ")[2].partition(" and ")
+        rest = int(more.removesuffix(" more") or 0)
+        assert len(listed.split(", ")) + rest == (3 if release == "few" else 14)
+        assert bool(rest) is (release == "many")

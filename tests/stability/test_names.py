@@ -71,6 +71,10 @@ def test_counts_of_names_move_as_declared(tmp_path: Path, form: str, protection:
     assert 0 < own <= distance.records
 
 
+def test_names_and_their_counts_show_nowhere() -> None:
+    assert repr(Names(("maria", "jan"), np.array([12345, 67890]), 777)) == "Names()"
+
+
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "first_of_each", lambda rows, most: np.arange(rows.size))
     protection = Persons("add-remove", 2, "who")

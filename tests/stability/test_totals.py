@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import cache
 from itertools import combinations_with_replacement, product
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Domain
+from dpdist.domain.amounts import Amounts, Bound
 from dpdist.errors import InvalidInput
 from dpdist.grids import pure_terms, totals
 from dpdist.grids.base import Counts, few_enough
@@ -347,6 +349,17 @@ def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.
             few = dense._within_totals(mixing, Identity(14), bound, norm, neighbours, small.SIZES)
             whole = dense._within_totals(mixing.copy(), Identity(14), bound, norm, neighbours, small.SIZES)
             assert few == whole
+
+
+@pytest.mark.parametrize("steps", [1, 7, 60])
+@pytest.mark.parametrize(
+    "bound", [Bound(records=3, times=2), Bound(records=10, times=1), Bound(records=4, times=1)], ids=str
+)
+def test_the_most_shares_of_a_record_are_those_of_some_amount(steps: int, bound: Bound) -> None:
+    """Of every amount that a record may have, the shares at both ends, without their signs."""
+    amounts = Amounts.of_persons(Fraction(1), steps, bound)
+    levels = range(amounts.low, amounts.low + amounts.width + 1)
+    assert amounts.max_abs_shares == max(abs(level) + abs(amounts.steps - level) for level in levels)
 
 
 def test_more_records_than_fit_are_refused_by_their_shares(folder: Path) -> None:

@@ -191,3 +191,17 @@ def test_reasons_are_given_for_everything_that_is_left_out() -> None:
     assert "low-rank" not in why_not("l1", related(80, 64, 4, seed=1))
     assert "p-identity" not in why_not("l1", filtered(64, "x0", [running_sum(64)]))
     assert "certified" in why_not("l2", marginals((3, 4), 1))["coa"]
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2, 2), (5, 2, 2, 3)])
+@pytest.mark.parametrize("ways", [(1,), (2,), (1, 2, 3)])
+def test_marginals_are_measured_together_only_where_that_costs_less(shape: tuple[int, ...], ways: tuple[int, ...]) -> None:
+    """Of a cell, the tables times the cells that it sums: no more than by the asked marginals alone, or by all cells."""
+    workload = marginals(shape, ways)
+    asked = [block.asked_axes for block in workload.blocks]
+    chosen = bmax(workload)
+    summed = [
+        min(math.prod(shape[a] for a in table if a not in of) for table in chosen if set(of) <= set(table)) for of in asked
+    ]
+    everything = max(math.prod(n for axis, n in enumerate(shape) if axis not in of) for of in asked)
+    assert len(chosen) * max(summed) <= min(len(asked), everything)

@@ -346,3 +346,19 @@ def test_plain_noise_on_the_counts_beats_algorithm_1_on_short_filters(width: int
     ratio = laplace_spectrum(filled, epsilon, delta).mse / plain
     assert ratio == pytest.approx(2 * math.log(1 / delta) * spectrum.sum() ** 2 / (n * float(filled @ filled)), rel=1e-6)
     assert ratio == pytest.approx(times, rel=1e-3)
+
+
+def test_no_budget_is_spent_on_frequencies_that_are_rounding_error() -> None:
+    """Of a total and one wave, all other frequencies are zero but for rounding; rows are those of ``Fourier``."""
+    wave = np.ones(32) + np.cos(2 * np.pi * np.arange(32) / 32)
+    scales = laplace_spectrum(wave, 1.0, 1e-6).scales
+    np.testing.assert_array_equal(np.flatnonzero(np.isfinite(scales)), [0, 1, 2])
+
+
+@pytest.mark.parametrize("times", [1e-30, 1e-12, 1e12])
+def test_the_best_filter_of_a_scaled_filter_has_the_scaled_error(times: float) -> None:
+    """However large the weight, the same frequencies are asked for."""
+    lags = 0.7 ** np.arange(16)
+    once, scaled = (convolution(filtered(16, "x0", [coefficients(each)])) for each in (lags, times * lags))
+    assert once.workload_cost is not None
+    assert scaled.workload_cost == pytest.approx(times**2 * once.workload_cost, rel=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -127,6 +129,18 @@ def test_the_cost_is_that_of_the_rows_that_are_measured(missing: str | None) -> 
     variances = np.einsum("ij,jk,ik->i", queries, np.linalg.pinv(found.operator.gram()), queries)
     worst = found.worst(workload)
     assert worst == pytest.approx(float(np.sqrt(variances.max())) * found.operator.l2_sensitivity, rel=1e-9)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_attributes_are_found_in_every_order(order: tuple[int, ...]) -> None:
+    """The one with levels, one that is asked for, and one that is summed over."""
+    (block,) = places([0, 2, 1, 0, 3]).attributes
+    domain = Domain(tuple([block, SEX, Attribute("age", edges=(0, 20, 60, 90))][place] for place in order))
+    workload = by_levels(domain, "state", "block")
+    found = nested_of(workload)
+    assert (domain.names[found.axis], [domain.names[each] for each in found.others]) == ("block", ["sex"])
+    strategy = nested(workload)
+    assert strategy.workload_cost == pytest.approx(strategy.cost(workload), rel=1e-9)
 
 
 def test_the_finest_level_may_be_no_value() -> None:

@@ -182,3 +182,15 @@ def test_a_bound_of_fewer_steps_bounds_more() -> None:
     grid = found.grid_for(workload, moved)
     assert found.workload_cost is not None
     assert bound.lower_bound < found.workload_cost * (grid.sensitivity * grid.spacing) ** 2 < 1.3 * bound.lower_bound
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_proof_knows_of_persons_in_more_cells_or_steps_than_they_may_be_in(most: int) -> None:
+    """A lower bound from longer persons would be none."""
+    by_cell = persons_by_cell(prefix(5), Distance(1, replaced=False, groups=most)).persons
+    line = filtered(7, "x0", [running_sum(7)])
+    by_step = persons_by_step(line, visits(most, 2)).persons
+    for proof, reach in ((by_cell, 1), (by_step, 2)):
+        assert proof is not None
+        assert max(map(len, proof.columns)) <= most
+        assert all(b - a >= reach for chain in proof.columns for a, b in zip(chain, chain[1:], strict=False))

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpdist.arrays.vector import Held, held
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.integer_terms import IntegerTerm, wrapped_product
+from dpdist.grids.answers import Answers
+from dpdist.grids.integer_terms import IntegerTerm, rounded, wrapped_product
 from dpdist.grids.term_grid import TermGrid, term_grid
 from dpdist.grids.terms import Term, contrasts
 from dpdist.mechanisms.planner import candidates, considered, why_not
@@ -377,6 +379,19 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
     assert (errors**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
 
 
+def test_what_is_known_exactly_stays_known_given_the_number_of_records() -> None:
+    """A query that counts nothing has no error: an interval of no width, and no division by it."""
+    workload = marginals((4, 3), (1,))
+    grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
+    noise, errors = Noise(GAUSSIAN, round(grid.sensitivity)), np.array([0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0])
+    before = Answers(Held(np.zeros(7)), Held(errors), Held(1.96 * errors))
+    after = grid.given_total(workload, before, Held(np.zeros(grid.rows)), noise, 0.0)
+    error, half = held(after.error), held(after.half_width)
+    assert (error[0], half[0]) == (0.0, 0.0)
+    assert (error[1:] < 9).all()
+    np.testing.assert_allclose(half, 1.96 * error)
+
+
 def test_large_products_cost_seconds() -> None:
     """A million cells: two solves over 1024, and a measurement that never sees the product."""
     workload = ranges((64, 48))
@@ -427,3 +442,12 @@ def test_residual_spaces_that_amounts_cancel_are_not_measured(tmp_path: Path) ->
     )
     strategy = residual(load(path).workload.queries)
     assert abs(strategy.gap) < 1e-9
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 3, 40])
+def test_terms_of_whole_numbers_are_measured_as_they_are(multiple: int) -> None:
+    """A term of scale 1 on a grid of spacing 1 is its own integers, and one of another scale so many times them."""
+    factors = np.array([[1, -1, 0], [0, 1, -1]]), np.eye(2)
+    term = rounded(Term((0, 1), tuple(each.astype(np.float64) for each in factors), float(multiple)), 1.0)
+    assert term.shift == 0
+    np.testing.assert_array_equal(reduce(np.kron, term.factors) * term.multiplier, multiple * np.kron(*factors))
