@@ -5,7 +5,7 @@
 'p-identity': one strategy over all cells, up to 1,024 of them. 'products': p-Identity strategies and trees of single
 attributes. 'marginals': whole marginals with optimised weights. 'tree': the best of 2, 4, 8 and 16 children a node; 'identity': noise
 on every cell; 'laplace': on every answer. 'best / bound': squared error of the best over the lower bound that certificates show
-(docs/mathematics.md, section 5, says why it is loose). 'HDMM': figures of that project's own code for the same workloads. CPU
+(docs/mathematics.md, section 5, says what it sees and misses). 'HDMM': figures of that project's own code for the same workloads. CPU
 seconds of one thread, for all strategies of a row together.
 """
 

@@ -747,7 +747,8 @@ class Claimed:
 
     @cached_property
     def bound(self) -> float:
-        """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v) of the published weights v, whatever they are; twice that under Laplace noise."""
+        """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v) of the published weights v, whatever they are; under Laplace noise twice
+        that, or what sees the shared length."""
         if (given := self.facts["bound"]) is None:
             raise UncheckedClaim("no weights are published that prove it")
         if given["weights"] == "persons":
@@ -763,7 +764,25 @@ class Claimed:
         weights = self.arrays["bound_0"].astype(np.float64) if given["weights"] == "cells" else reduce(kron, parts)
         near(weights.shape == (math.prod(self.shape),) and bool((weights >= 0).all()), True, what="weights of all cells: ")
         root = np.sqrt(weights / weights.sum())
-        return float(roots(root[:, None] * self.gram * root)[0].sum() ** 2) * float(2 ** (2 - self.power))
+        found = float(roots(root[:, None] * self.gram * root)[0].sum() ** 2)
+        return max(2 * found, self.shared_bound(root**2)) if self.laplace else found
+
+    def shared_bound(self, weights: Array) -> float:
+        """2 (sum_k d_k^(2/3))^3 with the steps d_k of a bound of how far the columns w_j of W, times their weights, lie off any k
+        directions: of all but the k largest eigenvalues of the symmetric part of sum_j v_j G w_j w_j' / |G w_j|, the largest over some G.
+        """
+        root, vectors = roots(self.gram)
+        columns = root[:, None] * vectors.T
+        squares, basis = np.linalg.eigh((columns * weights) @ columns.T)
+        rank = int((squares > squares.size * np.finfo(float).eps * squares[-1]).sum())
+        squares, columns, best = squares[::-1][:rank], basis.T[::-1][:rank] @ columns, np.zeros(rank + 1)
+        for place in np.unique(np.geomspace(1, rank, 16).astype(int)) - 1 if rank else []:
+            damped = np.minimum(1, squares[place] / squares)[:, None] * columns
+            length = np.sqrt((damped**2).sum(axis=0))
+            product = (damped * np.where(length > 0, weights / np.where(length > 0, length, 1), 0)) @ columns.T
+            sums = np.cumsum(np.linalg.eigvalsh(product + product.T) / 2)
+            best = np.maximum(best, np.concatenate([sums[::-1], [0]]))
+        return float(2 * (np.maximum(best[:-1] - best[1:], 0) ** (2 / 3)).sum() ** 3)
 
     @cached_property
     def gram(self) -> Array:

@@ -22,10 +22,10 @@ from dpdist.strategies import (
     hierarchical,
     identity,
     laplace,
-    laplace_bound,
     low_rank,
     low_rank_bounds,
     p_identity,
+    singular_value_bound,
     smoothing,
     wavelet,
 )
@@ -65,7 +65,7 @@ COSTS: dict[str, Callable[[Workload, Matrix], float | None]] = {
     "p-Identity": lambda _, gram: p_identity(gram).workload_cost,
     "upper bound (Lemma 3)": lambda _, gram: low_rank_bounds(gram)[0],
     "lower bound (Lemma 4)": lambda _, gram: low_rank_bounds(gram)[1],
-    "lower bound (twice svdb)": lambda _, gram: laplace_bound(gram),
+    "lower bound (twice svdb)": lambda _, gram: 2 * singular_value_bound(gram),
 }
 
 

@@ -11,6 +11,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.strategies import linear
 from dpdist.strategies.base import gram_in_place, gram_of, proven_root_trace
+from dpdist.strategies.shared_lengths import CELLS, shared_length_bound
 from dpdist.workloads import Workload
 
 
@@ -25,16 +26,22 @@ def singular_value_bound(workload: Workload | Matrix) -> float:
     return dual_bound(gram, np.ones(gram.shape[0]))
 
 
-def laplace_bound(workload: Workload | Matrix) -> float:
-    """No strategy has a lower cost under Laplace noise (variance at epsilon = 1): twice the singular value bound.
+def laplace_bound(workload: Workload | Matrix, weights: Matrix | None = None) -> float:
+    """No strategy has a lower cost under Laplace noise (variance at epsilon = 1).
 
-    Every column's L1 norm is at least its L2 norm, so 2 Delta_1^2 tr(V X^+) >= 2 Delta_2^2 tr(V X^+).
+    The larger one of twice ``dual_bound`` (every column's L1 norm is at least its L2 norm) and, of up to 1,024 cells,
+    ``shared_length_bound``.
 
     Args:
         workload: a workload, or its gram W'W, (n, n), float64.
-    Source: Li & Miklau 2013, for the L2 length.
+        weights: v, (n,), of the cells, non-negative, not all zero; by default all are equal.
+    Source: Li & Miklau 2013, for the L2 length; docs/mathematics.md, section 5.
     """
-    return 2.0 * singular_value_bound(workload)
+    gram = gram_in_place(workload)
+    cells = gram.shape[0]
+    given = np.ones(cells) if weights is None else weights
+    shared = shared_length_bound(linear.on_host(gram), given) if cells <= CELLS else 0.0
+    return max(2.0 * dual_bound(gram, given), shared)
 
 
 def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:

@@ -15,7 +15,7 @@ import scipy
 
 from dpdist.operators import Matrix
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
-from dpdist.strategies.bounds import dual_bound
+from dpdist.strategies.bounds import dual_bound, laplace_bound
 from dpdist.strategies.exchangeable import SymmetricStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_separable
@@ -67,7 +67,8 @@ def dual_weights(workload: Workload, compared: Sequence[Strategy], lower: float,
     gram = workload.gram()
     for weights in _candidates(workload, compared, gram, product):
         found = weights.over_cells(shape)
-        if found.any() and UNIT_VARIANCE[norm] * dual_bound(gram, found) >= lower * (1 - NEAR):
+        bound = dual_bound if norm == "l2" else laplace_bound
+        if found.any() and bound(gram, found) >= lower * (1 - NEAR):
             return weights
     return None
 
