@@ -19,6 +19,7 @@ class Oblique(Residual):
     summary = (
         "like residual, with contrasts that are optimised, too: within 6 % of the optimum where it is known, 2 % in the mean"
     )
+    supports_fractional_records = False
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         return "'oblique' (seconds to minutes; certified by 'dpdist plan')"
