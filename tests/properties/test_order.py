@@ -70,6 +70,9 @@ def test_days_end_at_midnight_where_the_release_is(
     last = datetime.date.fromisoformat(day)
     assert flow._days(None, "day", 0, timezone) == [last]
     assert flow._days(None, "day", 2, timezone) == [last - datetime.timedelta(days=n) for n in (2, 1, 0)]
+    given = last - datetime.timedelta(days=40)
+    assert flow._days(given, "day", 2, timezone) == [given - datetime.timedelta(days=n) for n in (2, 1, 0)]
+    assert flow._days(given, None, 0, timezone) == [given]
 
 
 def test_no_row_can_be_rewritten_even_with_a_fresh_digest(home: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.registry import REGISTRY
 from dpdist.page import measurement
 from dpdist.release.answers import answer
 from dpdist.release.count import count
@@ -174,3 +175,10 @@ def test_bad_input_is_refused_in_one_line(change: dict[str, Any], message: str |
         assert load(path).measured.domain.shares_per_record == 1_000_000
         return
     small.refused_in_one_line(path, message)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_of_sums_takes_them(name: str, tmp_path: Path) -> None:
+    job = load(small.write(tmp_path, table=table(20), **changes(workload=PAST, mechanism=name)))
+    REGISTRY[name].check(job.workload.queries)
+    assert job.measured.domain.attributes[-1].amounts is not None

@@ -169,3 +169,12 @@ def test_what_a_stream_does_not_allow(home: Path) -> None:
     with opened(home) as ledger:
         assert [r.release for r in ledger.stream("small", "ages")] == ["part-0"]
         ledger.verify()
+
+
+def test_distances_from_another_count_are_another_stream(home: Path) -> None:
+    """The count around which distances are filtered is part of what all releases of a stream measure."""
+    whole: dict[str, Any] = {**FILTERS, "by": ["sex", "work"]}
+    around = [[{"filters": {**whole, "around": number}}] for number in (9, 10)]
+    run(release(home, 0, 3, workload=around[0]), home)
+    with pytest.raises(LedgerError, match="measured in another way"):
+        run(release(home, 1, 5, workload=around[1]), home)
