@@ -17,7 +17,7 @@ class Oblique(Residual):
 
     name = "oblique"
     summary = (
-        "like residual, with contrasts that are optimised, too: within 6 % of the optimum where it is known, 2 % in the mean"
+        "like residual, with contrasts that are optimised, too: within 8 % of the optimum where it is known, 2 % in the mean"
     )
     supports_fractional_records = False
 
