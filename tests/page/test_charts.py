@@ -199,6 +199,7 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     assert "interval holds 0: the noise alone may have made it" in texts(drawn)
     cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
     assert re.search(r'class="hn" d="([^"]*)"', cells).group(1).count("M") == 2
+    assert {"a0", "a1", "a2"} <= set(texts(drawn))
     limits = breaks(900.0, 7)
     assert limits == sorted(limits)
     assert limits[-1] == 900.0
@@ -268,3 +269,19 @@ def test_no_line_is_longer_than_its_room_and_no_letter_is_lost(text: str, room: 
     assert not cut
     assert "".join(broken).replace(" ", "") == "".join(text.split())
     assert all(width(line) <= room for line in broken if len(line) > 1)
+
+
+@pytest.mark.parametrize("screen", [WIDE, NARROW])
+def test_a_map_s_legend_lies_within_its_chart_and_rows_have_round_numbers(screen: int) -> None:
+    rows = 200
+    values = np.random.default_rng(0).uniform(0, 900, (rows, 2))
+    first = np.arange(3.0, 3 + rows + 1)
+    axes = Axis("a", [f"{n:.0f}" for n in first[:-1]], first), Axis("b", ["b0", "b1"])
+    figure = Figure("heat", "a x b", axes[0], ("b0", "b1"), values, np.full((rows, 2), 6.0), "People", axes[1])
+    drawn = charts.draw(figure, screen)
+    found = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="13" class="h\d+"/>', drawn.svg)
+    assert found
+    assert max(float(x) + float(width) for x, width in found) <= drawn.places["x"][1]
+    shown = [int(n) for n in re.findall(r'text-anchor="end"[^>]*>(\d+)<', drawn.svg)]
+    assert len(shown) > 5
+    assert all(n % (shown[1] - shown[0]) == 0 for n in shown)

@@ -460,3 +460,11 @@ def test_a_workers_umask_does_not_count(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert modes == [0o755, 0o755, 0o644]
+
+
+def test_a_draft_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
+    """A run that was stopped amid its parts leaves their folder."""
+    (tmp_path / "draft").mkdir()
+    for _ in range(2):
+        made = DraftFolder.of(tmp_path / "draft", tmp_path / "release")
+        assert made.draft == tmp_path / "draft"

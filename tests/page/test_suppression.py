@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from pydantic import ValidationError
 
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.registry import REGISTRY
-from dpdist.page import report
+from dpdist.page import document, report
+from dpdist.page.charts import Axis, Figure
 from dpdist.page.suppression import Suppression
 from dpdist.privacy import keys
 from dpdist.release.story import Release
@@ -191,3 +193,13 @@ def test_an_answer_without_noise_never_strays() -> None:
 def test_what_cannot_be_predicted_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         load(small.write(tmp_path, **changes))
+
+
+def test_bars_of_which_some_are_suppressed_show_the_others() -> None:
+    """Other charts would have holes that look like zeros, and are left out."""
+    values, half = np.array([[1.0], [np.nan], [3.0]]), np.full((3, 1), 0.5)
+    bars = Figure("bars", "x", Axis("x", ["a", "b", "c"]), ("",), values, half, "People")
+    ((title, shown),) = document._without([("t", bars), ("u", replace(bars, kind="steps"))])
+    assert title == "t"
+    assert list(shown.axis.labels) == ["a", "c"]
+    np.testing.assert_array_equal(shown.values, [[1.0], [3.0]])

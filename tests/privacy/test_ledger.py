@@ -1086,3 +1086,15 @@ def test_damaged_tables_are_told_in_the_ledgers_own_words(
     assert refused
     assert not any("\n" in text or "Error" in text for text in refused)
     assert all(NAMED.match(text) for text in refused), refused
+
+
+@pytest.mark.parametrize("table", [database.accounts, database.caps, database.entries], ids=lambda table: table.name)
+def test_no_row_that_charges_are_decided_by_lacks_a_value(table: sa.Table) -> None:
+    """The database refuses it, whoever writes."""
+    engine = sa.create_engine("sqlite://")
+    table.metadata.create_all(engine)
+    whole: dict[str, Any] = {each.name: "1" if isinstance(each.type, sa.String) else 1 for each in table.columns}
+    with engine.connect() as connection:
+        for name in (each.name for each in table.columns if not each.primary_key):
+            with pytest.raises(sa.exc.IntegrityError):
+                connection.execute(table.insert().values({**whole, name: None}))

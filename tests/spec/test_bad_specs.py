@@ -240,3 +240,13 @@ def test_refusals_take_little_time_and_memory(tmp_path: Path) -> None:
     seconds, megabytes = map(float, done.stdout.split())
     assert megabytes < 200
     assert seconds < len(paths)
+
+
+def test_of_a_long_value_that_cannot_be_read_the_beginning_is_quoted(tmp_path: Path) -> None:
+    for length in (20, 57, 58, 59, 300):
+        (tmp_path / "release.yaml").write_text(f"release: !!int {'x' * length}\n")
+        with pytest.raises(InvalidSpec, match="cannot be read as int") as refusal:
+            load(tmp_path / "release.yaml")
+        quoted = str(refusal.value).partition(": ")[2].partition(" cannot")[0]
+        assert len(quoted) <= 60
+        assert (quoted == repr("x" * length)) is (length <= 58)

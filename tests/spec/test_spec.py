@@ -277,3 +277,9 @@ def test_every_kind_of_filter(tmp_path: Path) -> None:
 def test_the_series_example_is_right() -> None:
     spec = load(ROOT / "examples" / "series" / "release.yaml")
     assert spec.workload.queries.shape == (4 * 8760, 8760)
+
+
+def test_a_product_says_what_it_asks_of_every_attribute(tmp_path: Path) -> None:
+    for asked, said in ((["age < 3"], "the condition age < 3"), (["age < 3", "age >= 5"], "2 listed conditions on age")):
+        job = load(small.write(tmp_path, workload=[{"product": {"age": asked, "sex": "total"}}]))
+        assert said in job.workload.entries[0].kind.question()

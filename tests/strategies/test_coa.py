@@ -260,3 +260,10 @@ def test_a_full_rank_gram_is_solved_in_few_eigendecompositions() -> None:
     assert found.gap <= 1e-6
     assert found.solve is not None
     assert found.solve.eigendecompositions <= 8
+
+
+def test_one_query_is_measured_itself() -> None:
+    """A gram of rank one: no strategy has less than the largest entry's square."""
+    row = np.array([3.0, 1.0, -2.0, 0.5])
+    found = coa(np.outer(row, row))
+    assert found.workload_cost == pytest.approx(9.0, rel=1e-5)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpdist.domain import Attribute, Domain, Level
 from dpdist.errors import InvalidInput
+from dpdist.grids.coefficients import Form
 from dpdist.grids.node_variances import Passes
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Matrix
+from dpdist.sizes import Sizes
 from dpdist.strategies.needs import Limits
 from dpdist.strategies.nested_levels import nested
 from dpdist.strategies.node_weights import _Search, node_weights, root_of_dual, square_root_poles
@@ -19,6 +23,8 @@ from dpdist.strategies.optimum import coa
 from dpdist.workloads import Workload, prefix
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.nested import Hierarchy, nested_of
+from tests.contracts.cases import CASES
+from tests.contracts.pipeline import Pipeline
 
 
 def hierarchy(seed: int, *most: int, unlike: bool = False) -> Hierarchy:
@@ -178,3 +184,10 @@ def test_auto_takes_no_optimum_that_is_out_of_reach_unless_the_spec_allows_it() 
     assert "coa" not in considered("auto", "l2", steps)
     assert "GiB, without 'limits' 'auto' takes up to 8.00" in why_not("l2", steps)["coa"]
     assert considered("auto", "l2", steps, Limits(2**40, 1e9))[0] == "coa"
+
+
+def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: Path) -> None:
+    grid = Pipeline(CASES["nested"], tmp_path, 4).plan("add-remove").grid
+    cells = grid.before * grid.after * grid.node_rows.nodes.size
+    forms = [replace(grid, sizes=Sizes(streamed_cells=most)).form for most in (cells, cells - 1)]
+    assert forms == [Form.HELD, Form.STORED]

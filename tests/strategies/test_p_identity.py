@@ -16,7 +16,7 @@ from dpdist.release.plan import plan
 from dpdist.spec import load
 from dpdist.strategies import hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.base import Step
-from dpdist.strategies.learnt_queries import cost_and_gradient
+from dpdist.strategies.learnt_queries import cost_and_gradient, learnt
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE
@@ -154,3 +154,8 @@ def test_a_total_alone_has_no_cost_that_rounding_made() -> None:
     assert found.lower_bound is not None
     assert found.lower_bound * (1 - 1e-9) <= found.workload_cost <= 2 * 72
     assert found.cost(np.ones((72, 72))) == pytest.approx(found.workload_cost, rel=1e-5)
+
+
+def test_without_a_start_the_cells_themselves_are_measured() -> None:
+    found = learnt(prefix(5).gram(), [])
+    np.testing.assert_array_equal(found.matrix, np.eye(5))

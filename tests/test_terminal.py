@@ -1,0 +1,56 @@
+"""What commands print: numbers below each other, reasons in whole lines, and how much is not shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpdist.errors import InvalidInput
+from flows import key_commands, terminal
+from flows.release import _raise_without_server
+
+
+def test_answers_stand_below_each_other_and_the_others_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"group": "g", "query": "q", "answer": value, "standard_error": 0.5, "low_95": value - 1, "high_95": value + 1}
+        for value in (1.0, 1000.0)
+    ]
+    terminal.print_answers(rows, 5)
+    _, first, second, more = capsys.readouterr().out.splitlines()
+    assert first.index(" 1.0 ") + len(" 1.0") == second.index("1,000.0") + len("1,000.0")
+    assert int(re.findall(r"[0-9]+", more)[0]) == 5 - len(rows)
+    terminal.print_answers(rows, 2)
+    assert "more" not in capsys.readouterr().out
+
+
+def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "needs more memory than there is " * 20
+    terminal.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason})
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        f"coa, newton: {reason}".rstrip(),
+        "eigen: is slower",
+    ]
+
+
+def test_whoever_makes_a_key_learns_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "state"))
+    key_commands.keys_init()
+    said = "".join(capsys.readouterr().out.split())
+    assert any(str(path) in said for path in (tmp_path / "state").rglob("*") if path.is_file())
+
+
+def test_of_what_a_flow_raises_the_error_of_dpdist_is_shown() -> None:
+    """Prefect and the errors of connections stand before or behind it."""
+    reason = InvalidInput("one line")
+    outer = RuntimeError("the flow ended")
+    outer.__cause__ = reason
+    for error in (outer, reason):
+        with pytest.raises(InvalidInput, match="^one line$"):
+            _raise_without_server(error)
+    with pytest.raises(RuntimeError, match="other"):
+        _raise_without_server(RuntimeError("other"))
