@@ -18,7 +18,9 @@ from dpdist.release.extent import plans_in_one_process
 from dpdist.release.plan import Plan
 from dpdist.session import PlannedRelease
 from dpdist.session.errors import Errors
+from dpdist.session.parts import check
 from dpdist.session.planned import ensure_key
+from dpdist.spec.queries import QuerySpec
 
 Content = Mapping[str, Any]
 MOST_RECORDS = 1e12
@@ -87,7 +89,7 @@ def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
     found = []
     for place in range(len(asked)):
         rest = {**content, "workload": asked[:place] + asked[place + 1 :]}
-        named = {name for entry in rest["workload"] for name in _columns(entry)}
+        named = {name for entry in rest["workload"] for name in check(QuerySpec, "question", entry).statistic.columns}
         sums = {name: each for name, each in content.get("sums", {}).items() if name in named}
         kept = {key: each for key, each in rest.items() if key != "sums"} | ({"sums": sums} if sums else {})
         alone = _widths(PlannedRelease(kept, folder).errors)
@@ -98,12 +100,6 @@ def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
 
 def _widths(errors: Errors) -> dict[str, float]:
     return {each.group: each.half_width for each in errors.groups}
-
-
-def _columns(entry: Content) -> list[str]:
-    """Whatever a question may name as a column of amounts."""
-    values = [value for key, value in entry.items() if key not in ("marginals", "cdf", "ranges", "weight", "target")]
-    return [name for value in values for name in ([value] if isinstance(value, str) else value) if isinstance(name, str)]
 
 
 def charge(content: Content, folder: Path) -> dict[str, Any]:
