@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dpdist.errors import InvalidInput
 from flows import key_commands, terminal
@@ -26,7 +27,8 @@ def test_answers_stand_below_each_other_and_the_others_are_counted(capsys: pytes
     assert "more" not in capsys.readouterr().out
 
 
-def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "out", Console(width=80))
     reason = "needs more memory than there is " * 20
     terminal.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason})
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [

@@ -657,3 +657,11 @@ def test_hostile_files_end_in_a_line(name: str, honest: Any, tmp_path: Path) -> 
 def test_certificates_that_are_none_end_in_a_line(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "release.json").write_bytes(text)
     assert all(line.startswith("wrong") for line in verify.verify(tmp_path).values())
+
+
+def test_the_copy_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever finds it beside a release knows neither the program nor its documentation."""
+    with pytest.raises(SystemExit):
+        verify.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "every claim of a published release from its files alone" in said

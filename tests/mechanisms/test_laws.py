@@ -143,7 +143,9 @@ FIRST = {given.mechanism: name for name, given in reversed(CASES.items())}
 
 @pytest.mark.parametrize("mechanism", ["coa", "identity", "laplace", "residual", "dawa"])
 def test_only_answers_of_interval_searches_have_an_error_besides_the_noise(mechanism: str, tmp_path: Path) -> None:
-    made = Pipeline(CASES[FIRST[mechanism]], tmp_path, 4).plan("add-remove").strategy
+    planned = Pipeline(CASES[FIRST[mechanism]], tmp_path, 4).plan("add-remove")
+    made = planned.strategy
+    assert isinstance(planned.grid.rows, int)
     assert made.norm in REGISTRY[mechanism].noises
     assert made.biased == (mechanism == "dawa")
 

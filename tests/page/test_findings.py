@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpdist.page import findings
 from dpdist.page.charts import Axis, Figure
 from dpdist.page.findings import finding, jointly
 
@@ -82,3 +83,12 @@ def test_the_largest_is_named_wrongly_in_at_most_five_of_a_hundred_releases(nois
         figure = bars(list(row), half)
         wrong += finding(figure, "people").partition(" is the largest")[0] in {f"v{i}" for i in range(1, count)}
     assert wrong <= 40
+
+
+def test_a_number_of_a_second_attribute_is_said_with_its_name() -> None:
+    """Of categories the name alone says what they are."""
+    rows = Axis("Age (years)", ["0", "1"], np.arange(3.0))
+    hours, sexes = Axis("Hours (a week)", ["7", "8"], np.arange(7.0, 10.0)), Axis("Sex", ["f", "m"])
+    for other, said in ((hours, "Age 1 and Hours 7"), (sexes, "Age 1 and f")):
+        figure = Figure("heat", "x", rows, tuple(other.labels), np.ones((2, 2)), np.ones((2, 2)), "People", other)
+        assert findings._name(figure, 1, 0) == said

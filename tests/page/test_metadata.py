@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpdist.page.report import certificate_of
+from dpdist.page.report import FORMAT, certificate_of
 from dpdist.spec import load
 from tests import small
 from tests.small import run
@@ -111,3 +111,8 @@ def test_words_about_a_release_change_no_digest(home: Path) -> None:
     plain = small.write(home.parent / "data")
     before = load(plain).digest
     assert load(small.write(home.parent / "data", about=ABOUT)).digest == before
+
+
+def test_certificates_are_of_the_format_that_the_schema_describes() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["format"]["const"] == FORMAT

@@ -14,7 +14,7 @@ from dpdist.machine.store import Store
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.strategies import hierarchical, identity, laplace_bound, low_rank, p_identity
+from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.base import Step
 from dpdist.strategies.learnt_queries import cost_and_gradient, learnt
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
@@ -159,3 +159,8 @@ def test_a_total_alone_has_no_cost_that_rounding_made() -> None:
 def test_without_a_start_the_cells_themselves_are_measured() -> None:
     found = learnt(prefix(5).gram(), [])
     np.testing.assert_array_equal(found.matrix, np.eye(5))
+
+
+def test_products_take_the_memory_of_attributes_and_not_of_cells() -> None:
+    workload = marginals((40, 40, 40), 3)
+    assert effort(workload, "p_identity_products").memory_bytes < effort(workload, "p_identity").memory_bytes / 1000
