@@ -701,14 +701,20 @@ class Claimed:
                 raise UncheckedClaim("steps of a person, for rows of which more than those in sequence meet")
         return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
 
+    @property
+    def spent_before(self) -> Fraction:
+        """The rho of the choice of a bound, or of what the bounds leave out: a release has one of them at most."""
+        return sum(
+            (Fraction(self.certificate.get(name, {}).get("rho", 0)) for name in ("chosen_bound", "left_out")), Fraction(0)
+        )
+
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
-        if (bound := self.certificate.get("chosen_bound")) is not None:
-            rho += Fraction(bound["rho"])
+        rho += self.spent_before
         if self.laplace and self.selection is None:
             near(delta, 0.0, what="delta: ")
-            return (math.isqrt(self.squared - 1) + 1) / self.scale + math.sqrt(2 * Fraction(bound["rho"] if bound else 0))
+            return (math.isqrt(self.squared - 1) + 1) / self.scale + math.sqrt(2 * self.spent_before)
         if self.laplace:
             raise UncheckedClaim("a selection of names beside Laplace noise")
         if self.selection is not None:
@@ -1073,8 +1079,43 @@ class Claimed:
         near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
         moved = (math.isqrt(self.squared - 1) + 1) ** 2 if self.laplace else self.squared
         selected = Fraction(0 if self.selection is None else self.selection["rho"])
-        selected += Fraction(self.certificate.get("chosen_bound", {}).get("rho", 0))
-        return at_least(Fraction(self.privacy["rho"]), Fraction(moved, 2 * self.scale**2) + selected)
+        return at_least(Fraction(self.privacy["rho"]), Fraction(moved, 2 * self.scale**2) + selected + self.spent_before)
+
+    def check_left_out(self) -> str:
+        """What bounds leave out, from its noisy numbers, as dpdist's docs/decisions/0042-left-out.md has it."""
+        facts = self.certificate.get("left_out")
+        if facts is None:
+            return ""
+        unit, records, most, scale = 2**24, int(facts["records"]), facts["most"], int(facts["scale"])
+        columns, record = list(facts["amounts"]), unit // records
+        near(
+            records,
+            math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON),
+            what="records: ",
+        )
+        near(most is not None, bool(self.privacy["bound_enforced_while_counting"]), what="persons told apart: ")
+        near(columns, list(self.certificate["method"].get("sums", {})), what="columns: ")
+        per_person = [6 * unit**2, 4 * unit] if most is not None else [0, 0]
+        squared, absolute = (
+            one + each * len(columns)
+            for one, each in zip(per_person, (5 * (records * record) ** 2, 3 * records * record), strict=True)
+        )
+        times = 1 + (self.privacy["neighbours"] == "replace-one")
+        at_least(
+            Fraction(facts["rho"]), Fraction((times * absolute) ** 2 if self.laplace else times * squared, 2 * scale**2)
+        )
+        values, deviation = np.array(facts["values"], dtype=np.float64), scale * (math.sqrt(2) if self.laplace else 1)
+        width, told = (LAPLACE_95 if self.laplace else NORMAL_95), dict[str, Any](amounts={})
+        if most is not None:
+            rungs = rungs_to(int(most))
+            told["persons"], values = of_persons(values, rungs, deviation, width, records), values[3 + len(rungs) :]
+        for name in columns:
+            column, rungs = self.certificate["method"]["sums"][name], rungs_to(2**11)
+            part = (float(column["to"]) - float(column["from"])) / 16
+            told["amounts"][name] = of_amounts(values, rungs, deviation / record, width, record, part)
+            values = values[3 + 2 * len(rungs) :]
+        near(len(values), 0, what="numbers that are left over: ")
+        return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, told)
 
     def check_epsilon(self) -> str:
         told = at_least(self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9)
@@ -1095,6 +1136,89 @@ class Claimed:
         return near(found, found) or at_least(1 + found, self.cost / self.bound, 3e-6)
 
 
+# ---- what bounds leave out ---------------------------------------------------------------------------------------------------------
+
+
+COUNT_OF_PERSON = ("most_records", "most_groups", "participations")
+"""What bounds the records of one person: their product."""
+
+
+def rungs_to(most: int) -> Array:
+    """1, 2, 4, ... and the most."""
+    return np.array([*(2**k for k in range((most - 1).bit_length())), most], dtype=np.float64)
+
+
+def last_seen(sums: Array, deviation: float) -> int:
+    """The last rung from which on more are seen than four standard errors of noise; sums in ends of their rungs."""
+    return max([0, *(k for k in range(len(sums)) if sums[k:].sum() > 4 * deviation * math.sqrt(len(sums) - k))])
+
+
+def shared(above: float, below: float, noise: Sequence[float], width: float) -> dict[str, float]:
+    """A share with its interval (Fieller 1954), of the variance of what is above, of both together, and of what is below."""
+    if below <= 0:
+        return {"share": 0.5, "low_95": 0.0, "high_95": 1.0}
+    one, both, other = (width**2 * each for each in noise)
+    square, middle, constant, ends = below**2 - other, above * below - both, above**2 - one, (0.0, 1.0)
+    if square > 0:
+        spread = math.sqrt(max(middle**2 - square * constant, 0.0))
+        ends = (middle - spread) / square, (middle + spread) / square
+    numbers = zip(("share", "low_95", "high_95"), (above / below, *ends), strict=True)
+    return {name: min(1.0, max(0.0, each)) for name, each in numbers}
+
+
+def of_persons(values: Array, rungs: Array, deviation: float, width: float, records: int) -> dict[str, Any]:
+    """What is beyond the bounds of persons."""
+    unit = 2.0**24
+    whole, beyond, counted = values[:3] / unit * (1, 1, records)
+    sums, noise, own = values[3 : 3 + len(rungs)] / (2 * unit), deviation / (2 * unit), deviation / unit * records
+    last = last_seen(sums, noise)
+    lost, off = float((sums * rungs)[: last + 1].sum()), noise * float(np.linalg.norm(rungs[: last + 1]))
+    told: dict[str, Any] = {
+        "beyond": shared(beyond, whole + beyond, [(deviation / unit) ** 2 * n for n in (1, 1, 2)], width)
+    }
+    told["records"] = shared(lost, lost + counted, (off**2, off**2, off**2 + own**2), width)
+    told["up_to"], every = int(rungs[last]), width * noise * float(np.linalg.norm(rungs))
+    if every <= counted / 3:
+        high = max(counted + lost, counted + float(sums @ rungs)) + math.hypot(every, width * own)
+        told["all_records"] = {
+            "estimate": counted + lost,
+            "low_95": counted + lost - width * math.hypot(off, own),
+            "high_95": high,
+        }
+    return told
+
+
+def of_amounts(values: Array, rungs: Array, deviation: float, width: float, record: int, part: float) -> dict[str, Any]:
+    """What lies outside the range of amounts."""
+    inside, *outside = (float(each) for each in values[:3] / record)
+    told: dict[str, Any] = {}
+    for name, some in (("outside", outside), ("above", outside[:1]), ("below", outside[1:])):
+        noise = [deviation**2 * n for n in (len(some), len(some), 3)]
+        told[name] = shared(sum(some), inside + sum(outside), noise, width)
+    totals, told["up_to"] = [], []
+    for sums in values[3 : 3 + 2 * len(rungs)].reshape(2, -1) / (2 * record):
+        last = last_seen(sums, deviation / 2)
+        told["up_to"].append(rungs[last] * part)
+        totals.append((float((sums * rungs)[: last + 1].sum()), deviation / 2 * float(np.linalg.norm(rungs[: last + 1]))))
+    value, off = (totals[0][0] - totals[1][0]) * part, width * math.hypot(totals[0][1], totals[1][1]) * part
+    return {**told, "excess": {"estimate": value, "low_95": value - off, "high_95": value + off}}
+
+
+def near_all(found: Any, recomputed: Any, what: str = "") -> str:
+    """Accept nested numbers that were rounded to four digits. Raises: WrongClaim."""
+    if isinstance(recomputed, dict):
+        near(sorted(found), sorted(recomputed), what=f"{what}parts: ")
+        for name, each in recomputed.items():
+            near_all(found[name], each, f"{what}{name}: ")
+    elif isinstance(recomputed, list):
+        near(len(found), len(recomputed), what=f"{what}length: ")
+        for one, another in zip(found, recomputed, strict=True):
+            near_all(one, another, what)
+    elif not abs(found - recomputed) <= 6e-5 + 1e-9 * abs(recomputed):
+        raise WrongClaim(f"{what}found {found}, recomputed {recomputed}")
+    return ""
+
+
 CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "files": Claimed.check_files,
     "sizes": Claimed.check_sizes,
@@ -1103,6 +1227,7 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "noise": Claimed.check_noise,
     "rho": Claimed.check_rho,
     "epsilon": Claimed.check_epsilon,
+    "what bounds leave out": Claimed.check_left_out,
     "answers": lambda r: r.check_column("answer"),
     "standard errors": lambda r: r.check_column("standard_error"),
     "lower ends of intervals": lambda r: r.check_column("low_95"),

@@ -83,6 +83,7 @@ def plan(
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
+    terminal.print_beyond(certificate, job.guarantee.names)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
@@ -140,6 +141,7 @@ def run(
     )
     out.print(Text.assemble(("published", "bold green"), where), soft_wrap=True)
     with done.place.copied() as folder:
+        terminal.print_beyond(certificate)
         if report.has_rows(folder):  # 'formats: [zarr]' has none
             terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release

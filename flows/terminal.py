@@ -192,10 +192,6 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
         from dpdist.page.document import selection_sentence
 
         out.print(f"{selection_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
-    if "chosen_bound" in certificate:
-        from dpdist.page.document import bound_sentence
-
-        out.print(f"{bound_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")
         return
@@ -233,6 +229,22 @@ def print_clear(
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
     print_answers(shown_rows, found.table.num_rows)
     out.print(str(found), soft_wrap=True)
+
+
+def print_beyond(certificate: Mapping[str, Any], names: object = None) -> None:
+    """What the bounds leave out: the answers are of the records that count.
+
+    Args:
+        names: what a part of the budget finds, of a release that is only planned.
+    """
+    from dpdist.page.beyond import beyond_sentences
+    from dpdist.spec.job import LeftOut, PrivateBound
+
+    if isinstance(names, LeftOut | PrivateBound) and not {"left_out", "chosen_bound"} & set(certificate):
+        out.print(f"{float(names.share):.0%} of the budget will measure what the bounds leave out.")
+        return
+    for sentence in beyond_sentences(certificate):
+        out.print(Text(f"{sentence}."), soft_wrap=True)
 
 
 def print_answers(rows: list[dict[str, Any]], total: int) -> None:

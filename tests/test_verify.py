@@ -27,7 +27,15 @@ from dpdist.privacy.ledger import opened
 from tests import small
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
-from tests.release import test_persons, test_private_bound, test_private_categories, test_sums, test_totals, test_variances
+from tests.release import (
+    test_left_out,
+    test_persons,
+    test_private_bound,
+    test_private_categories,
+    test_sums,
+    test_totals,
+    test_variances,
+)
 
 WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
 """Of 46,656 cells: too many for dense algebra."""
@@ -53,6 +61,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
     "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
     "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
+    "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
+    "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
@@ -367,6 +377,35 @@ def event(change: Callable[[dict[str, Any]], object]) -> Callable[[Forged], None
     return later(lie)
 
 
+def beyond(*place: str | float) -> Callable[[Forged], None]:
+    """Another number in what is said of the bounds: where it stands, and how much it is off."""
+    *names, last, off = place
+
+    def lie(of: Forged) -> None:
+        facts = of.certificate["left_out"]
+        for name in names:
+            facts = facts[name]
+        facts[last] += off
+
+    return lie
+
+
+def fewer_records(of: Forged) -> None:
+    """One record of a person in place of three, and all numbers as they would then be."""
+    facts, unit = of.certificate["left_out"], 2**24
+    values, rungs, width = np.array(facts["values"], dtype=float), verify.rungs_to(facts["most"]), verify.NORMAL_95
+    facts["records"], scale = 1, facts["scale"]
+    facts["rho"] = str(Fraction(facts["rho"]) * Fraction(1001, 1000))  # 2^24 is no multiple of three
+    facts["persons"] = verify.of_persons(values, rungs, scale, width, 1)
+    rest, ends = values[3 + len(rungs) :], verify.rungs_to(2**11)
+    facts["amounts"]["amount"] = verify.of_amounts(rest, ends, scale / unit, width, unit, 35 / 16)
+
+
+def array_of_left_out(of: Forged) -> None:
+    of.certificate["left_out"]["values"][0] += 2**24 * 20
+
+
+LEFT_OUT = "what bounds leave out"
 COA, TERMS, PERSON, TABLES = (
     "coa over a basis of tables, add-remove",
     "residual, add-remove",
@@ -376,10 +415,12 @@ COA, TERMS, PERSON, TABLES = (
 ORBITS, GROUPS = "symmetric over several kinds, replace-one", "persons by group"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
-FIRST_LIES = 42
+FIRST_LIES = 44
 """So many lies are told whenever tests run, the rest in ``make slow``."""
 LIES: dict[str, Lie] = {
     "a smaller rho": (COA, "rho", lambda of: of.privacy.update(rho="1/20", rho_decimal=0.05)),
+    "fewer records of a person than count": (LEFT_OUT, "what bounds leave out", fewer_records),
+    "a smaller share of persons beyond": (LEFT_OUT, "what bounds leave out", beyond("persons", "beyond", "share", 0.01)),
     "a smaller rho in decimals": (COA, "rho", lambda of: of.privacy.update(rho_decimal=0.05)),
     "a smaller epsilon": (COA, "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * (1 - 1e-6))),
     "a smaller delta": (COA, "epsilon", lambda of: of.privacy.update(delta=of.privacy["delta"] / 2)),
@@ -483,6 +524,21 @@ LIES: dict[str, Lie] = {
     "a smaller epsilon beside the choice of a bound": (
         "a bound that is chosen, Laplace noise", "epsilon",
         lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.95),
+    ),
+    "a smaller rho of what bounds leave out": (
+        LEFT_OUT, "what bounds leave out", lambda of: of.certificate["left_out"].update(rho="1/1000"),
+    ),
+    "a rho without what bounds leave out": (
+        LEFT_OUT, "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(19, 20))),
+    ),
+    "no columns of what bounds leave out": (
+        LEFT_OUT, "what bounds leave out", lambda of: of.certificate["left_out"].update(amounts={}),
+    ),
+    "a narrower interval of records beyond": (LEFT_OUT, "what bounds leave out", beyond("persons", "records", "high_95", 0.01)),
+    "another number of all records": (LEFT_OUT, "what bounds leave out", beyond("persons", "all_records", "estimate", 1)),
+    "another end of amounts": (LEFT_OUT, "what bounds leave out", beyond("amounts", "amount", "excess", "low_95", 1)),
+    "a noisy number of what bounds leave out": (
+        LEFT_OUT, "what bounds leave out", array_of_left_out,
     ),
     "a smaller sensitivity of orbits": (
         ORBITS, "sensitivity",

@@ -195,6 +195,94 @@ class ChosenBoundFacts(TypedDict):
     records_left_out: RecordsLeftOutFacts
 
 
+class BeyondFacts(TypedDict):
+    """``left_out.persons.beyond`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class RecordsFacts(TypedDict):
+    """``left_out.persons.records`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class AllRecordsFacts(TypedDict):
+    """``left_out.persons.all_records`` of a certificate."""
+
+    estimate: float
+    low_95: float
+    high_95: float
+
+
+class PersonsFacts(TypedDict):
+    """``left_out.persons`` of a certificate."""
+
+    beyond: BeyondFacts
+    records: RecordsFacts
+    up_to: int
+    all_records: NotRequired[AllRecordsFacts]
+
+
+class OutsideFacts(TypedDict):
+    """``left_out.amounts[].outside`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class AboveFacts(TypedDict):
+    """``left_out.amounts[].above`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class BelowFacts(TypedDict):
+    """``left_out.amounts[].below`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class ExcessFacts(TypedDict):
+    """``left_out.amounts[].excess`` of a certificate."""
+
+    estimate: float
+    low_95: float
+    high_95: float
+
+
+class AmountsFacts(TypedDict):
+    """``left_out.amounts[]`` of a certificate."""
+
+    outside: OutsideFacts
+    above: AboveFacts
+    below: BelowFacts
+    excess: ExcessFacts
+    up_to: list[float]
+
+
+class LeftOutFacts(TypedDict):
+    """``left_out`` of a certificate."""
+
+    share: float
+    rho: str
+    most: int | None
+    records: int
+    scale: int
+    values: list[int]
+    persons: NotRequired[PersonsFacts]
+    amounts: dict[str, AmountsFacts]
+
+
 class Claims(TypedDict):
     """What a plan claims of its release."""
 
@@ -220,6 +308,7 @@ class Claims(TypedDict):
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
     chosen_bound: NotRequired[ChosenBoundFacts]
+    left_out: NotRequired[LeftOutFacts]
 
 
 class MeasurementFacts(TypedDict):

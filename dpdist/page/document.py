@@ -15,6 +15,7 @@ from dpdist.domain import DROP
 from dpdist.operators import Matrix
 from dpdist.page import charts
 from dpdist.page.assets import assets, embedded, template
+from dpdist.page.beyond import beyond_sentences
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.figure import Figure
 from dpdist.page.content import Content, formats_of
@@ -88,7 +89,7 @@ def page(content: Content, digits: int) -> str:
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
         selection=selection_sentence(content.certificate),
-        bound=bound_sentence(content.certificate),
+        beyond=beyond_sentences(content.certificate),
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
@@ -195,25 +196,6 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
         f"always, and one that a single protected unit has with a probability of {facts['delta']:.1e} at most. Records of all other names "
         "are counted together"
     )
-
-
-def bound_sentence(certificate: Mapping[str, Any]) -> str | None:
-    """Which bound was chosen and what it leaves out; None where it was declared."""
-    facts = certificate.get("chosen_bound")
-    if facts is None:
-        return None
-    persons, records = (_share(facts[name]) for name in ("persons_beyond", "records_left_out"))
-    return (
-        f"Counts the first {facts['most_records']:,} records of each person, a number that {facts['share']:.0%} of the budget chose: "
-        f"{persons} of the persons have more, and {records} of all records (up to {facts['up_to']:,} of a person) are not counted. "
-        "Intervals of answers are of the records that count"
-    )
-
-
-def _share(facts: Mapping[str, float]) -> str:
-    """A share with its interval."""
-    low, high = facts["low_95"], facts["high_95"]
-    return f"{facts['share']:.1%} ({low:.1%} to {high:.1%})"
 
 
 OUTSIDE = {

@@ -16,7 +16,9 @@ SELECTION = "~categories"
 """Ends the id of the charge for a selection of names: no release's id can hold it."""
 BOUND = "~bound"
 """Ends the id of the charge for the choice of a bound."""
-PRELIMINARIES = (SELECTION, BOUND)
+LEFT_OUT = "~left-out"
+"""Ends the id of the charge for what the bounds leave out."""
+PRELIMINARIES = (SELECTION, BOUND, LEFT_OUT)
 """Ends of the ids of charges that come before a release's own."""
 
 

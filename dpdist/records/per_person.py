@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
@@ -15,6 +17,7 @@ from dpdist.process.limits import left_bytes
 from dpdist.records.persons import PersonKey, person_hashes
 from dpdist.records.rows import cells_of, tables_of
 from dpdist.records.sources import Source, check_columns, partitions_of
+from dpdist.records.wording import Called
 
 SORTED_COPIES = 4
 """Of the persons of all records while they are sorted."""
@@ -33,6 +36,39 @@ class RecordsOfPersons:
         return hashlib.sha256(self.persons.astype("<i8").tobytes()).hexdigest()
 
 
+@dataclass(frozen=True)
+class RecordsOfFile:
+    """Some records as counting will read them.
+
+    Attributes:
+        cells: of every record, -1 where it is dropped.
+        persons: keyed hashes, (rows, 2); of no meaning without a person column.
+        kept: which of them lie within the domain and have a person, or need none.
+        read: how many records were read.
+    """
+
+    table: pa.Table = field(repr=False)
+    called: Called
+    cells: NDArray[np.int64] = field(repr=False)
+    persons: NDArray[np.uint64] = field(repr=False)
+    kept: NDArray[np.bool_] = field(repr=False)
+    read: int = field(repr=False)
+
+
+def read_records(source: Source, domain: Domain) -> Iterator[RecordsOfFile]:
+    """All records, in bounded batches, as counting will read them: what that refuses is refused here. Raises: InvalidSpec, UnknownValue."""
+    check_columns(source, domain)
+    key = PersonKey(os.urandom(32))
+    for partition in partitions_of(source):
+        for place, table in enumerate(tables_of(source, domain, partition)):
+            cells, tally = cells_of(table, source, domain, partition.called)
+            hashes, absent = np.zeros((cells.size, 2), dtype=np.uint64), np.zeros(cells.size, dtype=bool)
+            if source.person is not None:
+                hashes, absent = person_hashes(table, source, partition, place, key)
+            kept = (cells >= 0) & ~(absent & (source.person_missing == "drop"))
+            yield RecordsOfFile(table, partition.called, cells, hashes, kept, tally.read)
+
+
 def records_of_persons(source: Source, domain: Domain, most: int) -> RecordsOfPersons:
     """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
 
@@ -40,19 +76,14 @@ def records_of_persons(source: Source, domain: Domain, most: int) -> RecordsOfPe
 
     Raises: InvalidSpec, UnknownValue, InvalidInput. No message tells a number that depends on the records.
     """
-    check_columns(source, domain)
-    key, held, read = PersonKey(os.urandom(32)), [np.zeros(0, dtype=_HASH)], 0
-    for partition in partitions_of(source):
-        for place, table in enumerate(tables_of(source, domain, partition)):
-            cells, tally = cells_of(table, source, domain, partition.called)
-            hashes, absent = person_hashes(table, source, partition, place, key)
-            kept = (cells >= 0) & ~(absent & (source.person_missing == "drop"))
-            held.append(np.ascontiguousarray(hashes[kept]).view(_HASH).ravel())
-            read += tally.read
-            if SORTED_COPIES * sum(each.nbytes for each in held) > left_bytes():
-                raise InvalidInput(
-                    "telling persons apart to choose 'most_records' needs more memory than this process has: give it more, or a number"
-                )
+    held, read = [np.zeros(0, dtype=_HASH)], 0
+    for found in read_records(source, domain):
+        held.append(np.ascontiguousarray(found.persons[found.kept]).view(_HASH).ravel())
+        read += found.read
+        if SORTED_COPIES * sum(each.nbytes for each in held) > left_bytes():
+            raise InvalidInput(
+                "telling persons apart to choose 'most_records' needs more memory than this process has: give it more, or a number"
+            )
     _, counts = np.unique(np.concatenate(held), return_counts=True)
     return RecordsOfPersons(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
 

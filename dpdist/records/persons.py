@@ -132,7 +132,7 @@ def _count_parts(
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
             kept = rows[kept_records(source, domain, rows)]
-            repeated = repetitions(rows, _groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
+            repeated = repetitions(rows, groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
             tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
             yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
 
@@ -148,11 +148,11 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
         steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
         return first_of_steps(rows, steps, source.participations, source.most_records)
     if source.most_groups is not None:
-        return first_of_groups(rows, _groups_of(rows, domain), source.most_groups, source.most_records)
+        return first_of_groups(rows, groups_of(rows, domain), source.most_groups, source.most_records)
     return first_of_each(rows, source.most_records)
 
 
-def _groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
+def groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     """The group of every record: one whatever its amounts are."""
     return np.asarray(rows["cell"] // math.prod(attribute.kinds for attribute in domain.amounts))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
+from dpdist.release.left_out import measured_of
 from dpdist.release.preliminary import Preliminary
 from dpdist.release.private_bound import choice_of
 from dpdist.release.private_names import selection_of
@@ -12,7 +13,7 @@ from dpdist.spec.job import Job
 
 def preliminary_of(job: Job) -> Preliminary | None:
     """What a part of the budget finds before the plan; None where everything is declared."""
-    return selection_of(job) or choice_of(job)
+    return selection_of(job) or choice_of(job) or measured_of(job)
 
 
 def prepared(context: Context, job: Job) -> Job:

@@ -36,6 +36,7 @@ from dpdist.release.chosen import prepared
 from dpdist.release.context import Context
 from dpdist.release.costs import column, for_persons
 from dpdist.release.design import Design
+from dpdist.release.left_out import left_out_facts
 from dpdist.release.lower_bounds import lower_bound
 from dpdist.release.means import check_means
 from dpdist.release.method import method
@@ -89,6 +90,7 @@ class Plan(Design):
         """
         job, guarantee = self.job, self.job.guarantee
         selection, bound, series = facts_of(job), bound_facts(job), guarantee.course.facts(self.cells)
+        left_out = left_out_facts(job)
         claims = {
             "release": job.release,
             "period": guarantee.day,
@@ -101,6 +103,7 @@ class Plan(Design):
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
             **({} if bound is None else {"chosen_bound": bound}),
+            **({} if left_out is None else {"left_out": left_out}),
             "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],

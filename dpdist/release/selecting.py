@@ -51,8 +51,8 @@ def check_before(context: Context, before: Preliminary, measured: Charge) -> Non
     approvers = ledger.approvers(before.job.guarantee.dataset)
     if approvers is not None and approvers.needed:
         raise InvalidInput(
-            "approvers sign a spec before its names and its bound are known: a data set that needs approvals goes without "
-            "'categories: private' and 'most_records: private'"
+            "approvers sign a spec before a part of its budget is spent: a data set that needs approvals goes without "
+            "'categories: private', 'most_records: private' and 'left_out'"
         )
     receipt = ledger.receipt(before.release)
     check_measured(context.store, receipt, before.release)

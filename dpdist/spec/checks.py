@@ -17,7 +17,7 @@ from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
-from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, PrivateBound, PrivateNames
+from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, LeftOut, PrivateBound, PrivateNames
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles, InQuery
 from dpdist.spec.yaml_text import Lines
@@ -60,6 +60,7 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
         name,
     )
     located(lambda: _check_bound(job), ("records", "person", "selection"), lines, name)
+    located(lambda: _check_left_out(job), ("left_out",), lines, name)
     located(lambda: _check_budget(job), ("budget",), lines, name)
     located(lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), lines, name)
 
@@ -300,6 +301,30 @@ def _check_bound(job: Job) -> None:
     if not guarantee.budget.pure and "l2" not in job.norms:
         raise InvalidInput(
             "'most_records: private' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
+        )
+    job.with_found(None)
+
+
+def _check_left_out(job: Job) -> None:
+    """What declared bounds leave out is measured once, by one kind of noise, of records whose bounds counting enforces."""
+    if "left_out" not in job.guarantee.stated:
+        return
+    guarantee, person, measured = job.guarantee, job.guarantee.person, job.measured
+    if not isinstance(guarantee.names, LeftOut):
+        raise InvalidInput(
+            "'left_out' goes without private categories and 'most_records: private', which says itself what it leaves out"
+        )
+    if person.column is None and not measured.sums:
+        raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
+    if measured.bounded or guarantee.counted is not None:
+        raise InvalidInput(
+            "'left_out' goes without 'most_per_person' and without records that were counted before: leave it out"
+        )
+    if guarantee.course.grows or job.outputs.postprocess.consistent_with:
+        raise InvalidInput("'left_out' is charged once: it goes without 'stream' and 'consistent_with'; leave it out")
+    if not guarantee.budget.pure and "l2" not in job.norms:
+        raise InvalidInput(
+            "'left_out' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
         )
     job.with_found(None)
 

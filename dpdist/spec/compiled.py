@@ -21,6 +21,7 @@ from dpdist.spec.job import (
     GrowingSeries,
     Guarantee,
     Job,
+    LeftOut,
     OneOff,
     Outputs,
     PrivateBound,
@@ -54,7 +55,7 @@ def compiled(
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
     names = _names(spec, again)
-    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames | PrivateBound)
+    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames | PrivateBound | LeftOut)
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
     former = _former(spec)
     course: OneOff | GrowingSeries = OneOff()
@@ -101,8 +102,8 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames | PrivateBound:
-    """How the names of the first attribute are found whose categories are private, or a bound; the spec's check allows one of them."""
+def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames | PrivateBound | LeftOut:
+    """What a part of the budget finds: the names of the first private attribute, a bound, or what bounds leave out; one of them."""
     for attribute, given in spec.domain.items():
         if isinstance(given.values, Private):
             selection = given.values.selection
@@ -110,6 +111,9 @@ def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | Priv
     bound = spec.records.person.selection
     if bound is not None:
         return PrivateBound(spec.records.person.most_records, bound.share, partial(_bounded, spec, bound.share, again))
+    beyond = spec.left_out
+    if beyond is not None:
+        return LeftOut(beyond.most, beyond.share, partial(_beside, spec, beyond.share, again))
     return DeclaredNames()
 
 
@@ -128,9 +132,18 @@ def _bounded(spec: ReleaseSpec, share: Fraction, again: Callable[..., Job], boun
     """The job with a bound on the records of one person, or with the largest one (None), and the rest of the budget."""
     person = spec.records.person
     given = person.model_copy(update={"most_records": bound or person.most_records, "selection": None})
+    records = spec.records.model_copy(update={"person": given})
+    return again(spec.model_copy(update={"records": records, "budget": _rest(spec, share)}), placeholders=bound is None)
+
+
+def _beside(spec: ReleaseSpec, share: Fraction, again: Callable[..., Job], found: bool | None) -> Job:
+    """The job with the rest of the budget, once what the bounds leave out is measured, or before (None)."""
+    return again(spec.model_copy(update={"left_out": None, "budget": _rest(spec, share)}), placeholders=found is None)
+
+
+def _rest(spec: ReleaseSpec, share: Fraction) -> ReleaseBudgetSpec:
+    """What a share leaves of the budget."""
     _, rest = shares(spec.budget.loss, share)
-    budget = ReleaseBudgetSpec.model_construct(
+    return ReleaseBudgetSpec.model_construct(
         rho=rest.rho or None, epsilon=rest.pure or None, delta=None, calibration=spec.budget.calibration
     )
-    records = spec.records.model_copy(update={"person": given})
-    return again(spec.model_copy(update={"records": records, "budget": budget}), placeholders=bound is None)

@@ -209,6 +209,21 @@ class PrivateBound:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """What the declared bounds leave out is measured by a part of the budget.
+
+    Attributes:
+        most: records of a person beyond the bounds that are told apart.
+        share: of the budget.
+        over: compiles the release with what that leaves of the budget; None: before it is measured.
+    """
+
+    most: int
+    share: Fraction
+    over: Callable[[bool | None], Job]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """What the records decide, or placeholders for it, stands in the release.
 
@@ -244,7 +259,7 @@ class Guarantee:
     budget: ReleaseBudgetSpec
     noise: str
     course: OneOff | GrowingSeries
-    names: DeclaredNames | PrivateNames | PrivateBound | Prepared
+    names: DeclaredNames | PrivateNames | PrivateBound | LeftOut | Prepared
     stated: Mapping[str, Any]
 
     @property
@@ -369,7 +384,7 @@ class Job:
             numbers: noisy numbers that are published.
         """
         private = self.guarantee.names
-        assert isinstance(private, PrivateNames | PrivateBound)
+        assert isinstance(private, PrivateNames | PrivateBound | LeftOut)
         made = private.over(found)
         records = self.source.records.model_copy(update={"person": made.source.records.person})
         source, guarantee = replace(self.source, records=records), replace(made.guarantee, names=Prepared(self, numbers))

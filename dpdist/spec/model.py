@@ -13,7 +13,7 @@ from dpdist.spec.dates import StreamSpec
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.queries import QuerySpec
-from dpdist.spec.records import RecordsSpec
+from dpdist.spec.records import LeftOutSpec, RecordsSpec
 from dpdist.spec.sums import SumSpec
 from dpdist.spec.values import SpecPart
 from dpdist.stability import Neighbours
@@ -53,6 +53,13 @@ class ReleaseSpec(SpecPart):
         description="columns of amounts, such as money or time, whose sums and means are asked for. They are no attributes: nothing is "
         "grouped by them",
         examples=[{"amount": {"from": 0, "to": 500, "step": 0.01}}],
+    )
+    left_out: LeftOutSpec | None = Field(
+        None,
+        description="publishes, from a part of the budget, what the declared bounds leave out: the share of persons who have more records "
+        "than count and of records that do not count, and of amounts outside their range, with 95 % intervals. {} takes the defaults. "
+        "Default: the page says that it is not known",
+        examples=[{"share": 0.05, "most": 1000}],
     )
     neighbours: Neighbours = Field(
         "add-remove",

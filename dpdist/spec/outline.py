@@ -79,6 +79,7 @@ def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: boo
         attributes="\n".join(line for each in counted for line in _attribute(*each)),
         sums="".join([SUMS, *(_sum(*each, alone=len(amounts) == 1) for each in amounts)]) if amounts else "",
         totals="".join(TOTAL.format(name=name) for name, _ in amounts),
+        beyond=LEFT_OUT if asked.person is not None or amounts else "",
         epsilon=f"{asked.epsilon:g}",
         delta=f"{asked.delta:g}",
         cap=f"{4 * asked.epsilon:g}",
@@ -103,7 +104,7 @@ workload:
 {totals}
 # What this release may reveal, and what all releases of these records may reveal together.
 budget: {{epsilon: {epsilon}, delta: {delta}}}
-ledger:
+{beyond}ledger:
   dataset: {dataset}
   cap: {{epsilon: {cap}, delta: {cap_delta}}}
 """
@@ -111,6 +112,9 @@ SUMS = """
 # Columns whose sums and means are asked for. Amounts beyond the range count as its ends, and the noise grows with it: choose it
 # from public knowledge, and rather too small than too large. To count amounts by bins, write them under 'domain' with 'edges'.
 sums:
+"""
+LEFT_OUT = """# A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
+left_out: {}   # without this line the page says that it is not known
 """
 TOTAL = """  - marginals: {{ways: [1]}}
     mean: {name}   # its sum is measured with it; 'sum' in place of 'mean' asks for the sum alone

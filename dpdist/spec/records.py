@@ -154,6 +154,30 @@ class Person(SpecPart):
         return self.most_records * (self.most_groups or 1)
 
 
+class LeftOutSpec(SpecPart):
+    """Whether and how it is measured what the bounds of a release leave out."""
+
+    share: Exact = Field(
+        Fraction(1, 20),
+        description="the share of the release's budget that this spends, between 0 and 1",
+        examples=[0.05],
+    )
+    most: int = Field(
+        1000,
+        ge=1,
+        le=10**6,
+        description="records of one person beyond the bounds that are told apart. Of whoever has more, so many are taken for beyond. The "
+        "upper end of the interval for all records grows with it",
+        examples=[1000],
+    )
+
+    @model_validator(mode="after")
+    def _part_of_one(self) -> LeftOutSpec:
+        if not 0 < self.share < 1:
+            raise ValueError("'share' lies between 0 and 1")
+        return self
+
+
 class CountsSpec(SpecPart):
     """What a table counts whose rows each stand for several records.
 

@@ -7,6 +7,7 @@ which two are at least as far apart. This is a bound, a few per cent below the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -45,7 +46,8 @@ FIRST = 10
 def answers_visits(workload: Workload, moved: Distance) -> bool:
     """Whether the optimum is found: for few steps, where the longest person is known and the products of steps may be below zero."""
     line = of_one_series(workload)
-    steps, series = line.shape[1], workload.shape[1] // line.shape[1]
+    axis, axes, _ = line_of(workload)
+    steps, series = line.shape[1], math.prod(workload.domain.shape[other] for other in axes if other != axis)
     most = fitting(moved.participations or 1, moved.separation, steps)
     plain = most > 1 and series == 1 and not (moved.signed or moved.replaced)
     return plain and steps <= DENSE_STEPS and number_of_chains(steps, most, moved.separation) <= CHAINS
@@ -93,10 +95,11 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     Persons who are replaced, who lie in several series or whose amounts have signs reach at least as far as those of one series.
     """
     line = of_one_series(workload)
-    steps, series = line.shape[1], workload.shape[1] // line.shape[1]
+    axis, axes, _ = line_of(workload)
+    steps, series = line.shape[1], math.prod(workload.domain.shape[other] for other in axes if other != axis)
     spread = -(-steps // COARSE_STEPS) if steps > DENSE_STEPS else 1
     fewer = -(-steps // spread)
-    axis, (each,) = line_of(workload)[0], line_of(line)[2]
+    (each,) = line_of(line)[2]
     shorter = line if spread == 1 else filtered(fewer, "x0", [_every(each, spread, fewer)])
     apart = replace(moved, separation=-(-moved.separation // spread))
     found = _solved(shorter.gram(), apart, BOUND_GAP, COARSE_ROUNDS).bound

@@ -106,6 +106,12 @@ def _bounded(content: Content) -> None:
     content["sums"] = {name: {**part, "most_per_person": 8} for name, part in content["sums"].items()}
 
 
+def _left_out(content: Content) -> None:
+    """What the bound of persons leaves out, from a part of the budget."""
+    _person(column="who", most_records=2)(content)
+    content["left_out"] = {"most": 8}
+
+
 def _persons(content: Content) -> None:
     content["records"]["count"] = "persons"
     _person(column="who", most_groups=2)(content)
@@ -216,6 +222,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "records": written(),
         "several records": _person(most_records=2),
         "persons": _person(column="who", most_records=2),
+        "what bounds leave out": _left_out,
         "persons in several groups": _person(column="who", most_groups=2),
         "persons in several steps": _steps,
         "bounded sums": _bounded,

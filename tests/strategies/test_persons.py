@@ -8,6 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from dpdist.domain import Domain
 from dpdist.grids import groups as grids
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.stability import Distance
@@ -160,6 +161,14 @@ def test_running_sums_of_persons_in_several_steps(steps: int, most: int, separat
     assert np.triu(found.factor, 1).max() == 0
     short = steps_bound(workload, moved)
     assert found.persons.lower_bound * 0.99 < short.lower_bound <= cost
+
+
+def test_an_attribute_that_no_query_names_bounds_nothing() -> None:
+    """The bound of two series of six steps is that over a domain with a third attribute, too."""
+    asked, more = (filtered(Domain.of_shape(shape), "x0", [running_sum(6)], ("x1",)) for shape in ((6, 2), (6, 2, 5)))
+    assert steps_bound(more, visits(2, 2)).lower_bound == steps_bound(asked, visits(2, 2)).lower_bound
+    one = steps_bound(filtered(6, "x0", [running_sum(6)]), visits(2, 2)).lower_bound
+    assert steps_bound(asked, visits(2, 2)).lower_bound == 2 * one
 
 
 def test_a_bound_of_fewer_steps_bounds_more() -> None:

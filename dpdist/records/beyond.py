@@ -1,0 +1,97 @@
+"""What lies beyond the bounds of a release, counted of its records: private, in this process's memory alone."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.privacy.beyond import FINEST, Beyond
+from dpdist.process.limits import left_bytes
+from dpdist.records.per_person import SORTED_COPIES, RecordsOfFile, read_records
+from dpdist.records.persons import HASHED, groups_of, kept_records
+from dpdist.records.rows import explained
+from dpdist.records.sources import Source
+from dpdist.records.types import converted
+
+Excess = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountedBeyond:
+    """The exact numbers in units, and how many records were read."""
+
+    values: NDArray[np.int64] = field(repr=False)
+    read: int = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the numbers: only a commitment of it may be written down."""
+        return hashlib.sha256(self.values.astype("<i8").tobytes()).hexdigest()
+
+
+def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool) -> CountedBeyond:
+    """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
+
+    The records are read as counting will read them: what that refuses is refused here, before anything is charged.
+
+    Args:
+        persons: whether persons are counted in each group, so that their further records in a group are no loss.
+    Raises: InvalidSpec, UnknownValue, InvalidInput. No message tells a number that depends on the records.
+    """
+    columns = [domain.attribute(name) for name in rule.columns]
+    if source.person is None:
+        read, sums = 0, [np.zeros(size, dtype=np.int64) for size in rule.sizes]
+        for found in read_records(source, domain):
+            read += found.read
+            for place, column in enumerate(columns):
+                sums[place] += rule.of_amounts(_given(_excess(found, column, source)[found.kept]))
+        return CountedBeyond(np.concatenate(sums), read)
+    rows, excess, read = _held(source, domain, columns)
+    kept = kept_records(source, domain, rows)
+    person = np.unique(rows[["high", "low"]], return_inverse=True)[1].reshape(-1)
+    counted, several = np.bincount(person[kept], minlength=person.max(initial=-1) + 1), person
+    if persons:  # of a person's records in a group one can count
+        several = np.unique(np.stack([person, groups_of(rows, domain)]), axis=1)[0]
+    lost = np.bincount(several, minlength=counted.size) - counted
+    blocks = [] if rule.most is None else [rule.of_persons(counted.astype(np.int64), lost.astype(np.int64))]
+    return CountedBeyond(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
+
+
+def _held(source: Source, domain: Domain, columns: list[Attribute]) -> tuple[NDArray[np.void], list[Excess], int]:
+    """All records with their persons and cells, and how far the amounts of each column lie outside."""
+    held: list[tuple[NDArray[np.void], list[Excess]]] = []
+    read = 0
+    for found in read_records(source, domain):
+        rows = np.empty(int(found.kept.sum()), dtype=HASHED)
+        rows["high"], rows["low"], rows["cell"] = *found.persons[found.kept].T, found.cells[found.kept]
+        held.append((rows, [_excess(found, column, source)[found.kept] for column in columns]))
+        read += found.read
+        if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
+            raise InvalidInput(
+                "telling persons apart for 'left_out' needs more memory than this process has: give it more, or leave 'left_out' out"
+            )
+    rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
+    excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]
+    return rows, excess, read
+
+
+def _given(excess: Excess) -> Excess:
+    """Those of records that have an amount."""
+    return excess[~np.isnan(excess)]
+
+
+def _excess(found: RecordsOfFile, column: Attribute, source: Source) -> Excess:
+    """How far every amount lies outside the range, in ``FINEST`` parts of it: 0 within it, below it negative, NaN where there is none."""
+    assert column.amounts is not None
+    (low, high), name = column.amounts.range, source.columns.get(column.name, column.name)
+    with explained(found.called, f"the column {name!r}"):
+        values = pc.fill_null(converted(found.table[name], "number"), float("nan")).to_numpy().astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        beyond = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
+    return np.where(np.isnan(values), np.nan, beyond)

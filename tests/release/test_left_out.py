@@ -1,0 +1,164 @@
+"""Releases that publish what their declared bounds leave out: charged and drawn once, said beside the answers, right."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.machine import engine
+from dpdist.machine.store import Store
+from dpdist.page.beyond import beyond_sentences
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import selecting
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
+from dpdist.spec import load
+from tests import small
+from tests.command_line import CommandLine
+from tests.release import test_private_bound
+
+BOUND, RANGE = 3, (5, 40)
+BUDGETS = test_private_bound.BUDGETS
+MOST = 64
+
+
+def purchases() -> pa.Table:
+    """Persons with lognormal numbers of records and amounts of which some lie outside their range."""
+    table = test_private_bound.purchases()
+    amounts = np.round(np.random.default_rng(8).gamma(2, 10, table.num_rows), 2)
+    return table.append_column("amount", pa.array(amounts))
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    records = {"path": "records.parquet", "called": "purchases", "person": {"column": "person", "most_records": BOUND}}
+    sums = {"amount": {"from": RANGE[0], "to": RANGE[1], "step": 0.01, "missing": "drop", "unit": "EUR"}}
+    workload = [{"marginals": {"ways": [0, 1]}}, {"marginals": {"of": [[], ["sex"]]}, "sum": "amount"}]
+    given = {
+        "records": records,
+        "sums": sums,
+        "workload": workload,
+        "mechanism": "identity",
+        "left_out": {"most": MOST, "share": 0.2},
+    }
+    return {**given, "domain": {"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}}, **changes}
+
+
+def written(home: Path, **changes: Any) -> Path:
+    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+
+
+def near(said: dict[str, float], truth: float, name: str = "share") -> bool:
+    """One draw lies within twice its interval; its 95 % are simulated in tests/quantities."""
+    return said[name] - 2 * (said[name] - said["low_95"]) <= truth <= said[name] + 2 * (said["high_95"] - said[name])
+
+
+@pytest.mark.parametrize(
+    ("budget", "neighbours"),
+    [
+        ("rho", "add-remove"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("delta", "replace-one"), ("pure", "add-remove")]),
+    ],
+)
+def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
+    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    jsonschema.validate(facts, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    table, said = purchases(), facts["left_out"]
+    numbers, amounts = np.bincount(table["person"].to_numpy()), table["amount"].to_numpy()
+    assert near(said["persons"]["beyond"], (numbers > BOUND).mean())
+    assert near(said["persons"]["records"], np.maximum(numbers - BOUND, 0).sum() / numbers.sum())
+    outside = np.mean((amounts < RANGE[0]) | (amounts > RANGE[1]))  # of all records: those that count are a random part
+    assert abs(said["amounts"]["amount"]["outside"]["share"] - outside) <= 0.1
+    page = (Path(done.folder) / "index.html").read_text()
+    for sentence in beyond_sentences(facts):
+        assert sentence in page
+    assert "Counts the first 3 purchases of each person" in page
+    assert "intervals of the records that count" in page or "count of the records that count lies" in page
+    with opened(home) as ledger:
+        own, before = ledger.receipt("small-1"), ledger.receipt("small-1~left-out")
+        assert own is not None
+        assert before is not None
+        together = own.own + before.own
+        assert (own.state, before.state) == ("committed", "committed")
+    budgeted = done.job.declared.guarantee.budget.loss
+    assert (together.rho, together.pure) == (budgeted.rho, budgeted.pure)
+    assert (before.own.rho, before.own.pure) == (budgeted.rho / 5, budgeted.pure / 5)
+    assert Fraction(facts["privacy"]["rho"]) == together.zcdp
+    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+
+
+def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
+    """Killed before the draw and before the commit: one charge, one draw, the same bytes; a corrected workload keeps them."""
+    path = written(home)
+    small.reserved(path, home)
+    with opened(home) as ledger:
+        receipt = ledger.receipt("small-1~left-out")
+        assert receipt is not None
+        assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)
+    with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    with mock.patch.object(selecting, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
+        done = small.run(path, home)
+    with opened(home) as ledger:
+        assert len([row for row in ledger.entries("small-1~left-out") if row["event"] == "reserved"]) == 1
+    again = small.run(path, home)
+    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+
+
+def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
+    once = {"records": {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}}
+    small.run(small.write(home.parent / "other", release="other", table=test_private_bound.purchases(seed=9), **once), home)
+    with pytest.raises(BudgetExceeded):
+        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1~left-out") is None
+
+
+def test_declared_bounds_without_it_say_that_it_is_not_known(home: Path) -> None:
+    """And the plan is the same as ever: nothing is charged for what is not asked for."""
+    path = written(home, left_out=None)
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    planned = plan(context, load(path))
+    context.close()
+    assert planned.loss.rho == Fraction(1, 10)
+    (said,) = beyond_sentences(planned.certificate())
+    assert said.startswith("Counts the first 3 purchases of each person; how many do not is not known")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"left_out": {"share": 1.5}}, "'share' lies between 0 and 1"),
+        ({"left_out": {"most": 0}}, "at least 1 is needed"),
+        (
+            {"records": {"path": "records.parquet"}, "sums": {}, "workload": [{"marginals": {"ways": [1]}}]},
+            "nothing is bounded",
+        ),
+        ({"noise": "laplace", **BUDGETS["delta"]}, "needs Gaussian noise"),
+        ({"records": test_private_bound.asked()["records"]}, "'left_out' goes without"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, table=purchases(), **asked(**change)))
+
+
+def test_plan_says_that_it_will_be_measured_and_show_what_was(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, command = written(home), CommandLine(monkeypatch, capsys)
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    assert "20% of the budget will measure what the bounds leave out." in command("plan", str(path)).out
+    done = small.run(path, home)
+    shown = command("show", str(done.folder)).out
+    assert "Counts the first 3 purchases of each person; " in command("plan", str(path)).out
+    assert "Counts the first 3 purchases of each person; " in shown
