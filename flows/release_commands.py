@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.text import Text
 
-from dpdist.errors import DpdistError, EngineError, TaskFailed
+from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.machine.state import state_folder
 from dpdist.process.limits import check_program
 from flows import addresses, children, service_commands, terminal
@@ -28,6 +29,7 @@ from flows.terminal import Progress, day_of, effort_text, err, loss_text, out, p
 if TYPE_CHECKING:
     from dpdist.release.context import Context
     from dpdist.release.plan import Plan
+    from dpdist.release.predicted import Predicted
     from dpdist.release.story import Release
     from dpdist.spec import Job
 
@@ -36,6 +38,18 @@ def plan(
     spec: SpecPath,
     period: Period = None,
     engine_address: EngineAddress = None,
+    records: Annotated[
+        float | None,
+        typer.Option(min=0, help="assume so many records, evenly spread: errors are told as shares of usual answers, too"),
+    ] = None,
+    half_width: Annotated[
+        str | None,
+        typer.Option(
+            "--half-width",
+            metavar="GROUP=NUMBER",
+            help="print the least budget that gives a group of queries this half width",
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -53,6 +67,7 @@ def plan(
     from dpdist.release.setting import setting_of
     from dpdist.release.which_noise import more_releases
     from dpdist.spec import load
+    from dpdist.spec.job import LeftOut, PrivateBound
 
     job = load(spec, period=period)
     queries, needs = job.workload.queries, effort_of(job)
@@ -68,9 +83,11 @@ def plan(
         takes = stage_memory(planned, context.engine)
         refused = [str(refusal) for refusal in refused_by(context, planned)]
         more = more_releases(context.ledger, planned.job, planned.options)
-    certificate = planned.certificate()
+    certificate, errors = planned.certificate(), _errors(planned, records)
+    least = None if half_width is None else _least(spec, period, half_width)
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
+        told |= {"errors": [asdict(each) for each in errors], **({} if least is None else {"least_budget": least})}
         told |= {"warnings": planned.warnings, "refusals": refused}
         out.print_json(json.dumps({**certificate, **told}))
     if as_json or quiet:
@@ -79,16 +96,46 @@ def plan(
     terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
         terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
+    terminal.print_predicted(errors, least and f"{half_width} needs {least}")
     terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
-    terminal.print_beyond(certificate, job.guarantee.names)
+    names = job.guarantee.names
+    terminal.print_beyond(certificate, float(names.share) if isinstance(names, LeftOut | PrivateBound) else None)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(context, planned)
     _exit_if_refused(refused)
+
+
+def _errors(planned: Plan, records: float | None) -> list[Predicted]:
+    """The errors of every group of queries; none where they depend on the data, or take long."""
+    from dpdist.release.extent import plans_in_one_process
+    from dpdist.release.predicted import predicted
+
+    if plans_in_one_process(planned.job):
+        with suppress(InvalidInput):
+            return predicted(planned, records)
+    return []
+
+
+def _least(spec: Path, period: datetime.date | None, asked: str) -> str:
+    """The least budget that gives a group of queries a half width. Raises: InvalidInput."""
+    from dpdist.session import PlannedRelease
+
+    group, _, wanted = asked.rpartition("=")
+    try:
+        width = float(wanted)
+    except ValueError:
+        width = math.nan
+    if not (group and width > 0) or period is not None:
+        raise InvalidInput(
+            f"--half-width is a group of queries and a number, such as 'branch=20', and goes without --period; found {asked!r}"
+        )
+    found = PlannedRelease.read(spec).for_half_width(group, width)
+    return ", ".join(f"{key}={float(each):g}" for key, each in found.content.items() if key in ("rho", "epsilon", "delta"))
 
 
 def run(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
     from dpdist.release.memory import StageMemory
+    from dpdist.release.predicted import Predicted
     from dpdist.spec.budgets import ReleaseBudgetSpec
     from dpdist.workloads import Workload
 
@@ -141,6 +142,28 @@ def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, *, fi
     return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}"
 
 
+def print_predicted(groups: Sequence[Predicted], least: str | None) -> None:
+    """How far answers will lie from the true ones, a line for each group of queries, in its own unit; and what a wanted error needs."""
+    from rich.table import Table
+
+    told = any(each.share is not None for each in groups)
+    columns = ["group", "answers", "95 % half width", "of", *(["of a usual answer"] if told else [])]
+    table = Table(*columns, box=None, pad_edge=False)
+    for each in groups[:GROUPS]:
+        share = (
+            []
+            if not told
+            else ["" if each.share is None else f"{each.share:.2g}" if each.share > 1 else f"{each.share:.1%}"]
+        )
+        table.add_row(Text(each.group), f"{each.queries:,}", f"± {each.half_width:,.4g}", Text(each.unit), *share)
+    if groups:
+        out.print(table)
+    if len(groups) > GROUPS:
+        out.print(f"... {len(groups) - GROUPS:,} more groups", style="dim")
+    if least is not None:
+        out.print(f"a 95 % half width of {least}")
+
+
 def print_targets(certificate: Mapping[str, Any]) -> None:
     """Whether the targets of the spec are reached, and the least budget that reaches them."""
     if "targets" not in certificate:
@@ -231,17 +254,16 @@ def print_clear(
     out.print(str(found), soft_wrap=True)
 
 
-def print_beyond(certificate: Mapping[str, Any], names: object = None) -> None:
+def print_beyond(certificate: Mapping[str, Any], share: float | None = None) -> None:
     """What the bounds leave out: the answers are of the records that count.
 
     Args:
-        names: what a part of the budget finds, of a release that is only planned.
+        share: of the budget that will measure it, of a release that is only planned.
     """
     from dpdist.page.beyond import beyond_sentences
-    from dpdist.spec.job import LeftOut, PrivateBound
 
-    if isinstance(names, LeftOut | PrivateBound) and not {"left_out", "chosen_bound"} & set(certificate):
-        out.print(f"{float(names.share):.0%} of the budget will measure what the bounds leave out.")
+    if share is not None and not {"left_out", "chosen_bound"} & set(certificate):
+        out.print(f"{share:.0%} of the budget will measure what the bounds leave out.")
         return
     for sentence in beyond_sentences(certificate):
         out.print(Text(f"{sentence}."), soft_wrap=True)
@@ -327,6 +349,8 @@ def print_kept(groups: Iterable[Kept]) -> None:
     out.print(table)
 
 
+GROUPS = 20
+"""Groups of queries whose errors are listed."""
 SMALL = 10
 """Answers below, such as ratios, are shown with more decimals."""
 

@@ -91,7 +91,7 @@ def test_certificate_page_and_terminal_say_what_is_protected(name: str, home: Pa
     privacy = json.loads((folder / "release.json").read_text())["privacy"]
     assert {key: privacy[key] for key in said} == said
     page = " ".join(html.unescape((folder / "index.html").read_text()).split())
-    shown = CliRunner().invoke(app, ["show", "small-1"])
+    shown = CliRunner().invoke(app, ["show", "small-1", "--about"])
     assert shown.exit_code == 0, shown.output
     terminal = " ".join(shown.output.split())
     for where in (page, terminal):

@@ -292,10 +292,10 @@ def _unquoted() -> Iterator[None]:
         yield
     except (DpdistError, OSError, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001  whatever the package of a user's table raises
+    except Exception:  # noqa: BLE001  whatever the package of a user's table raises
         raise InvalidSpec(
-            f"the table of records has no Arrow form with one type a column ({type(error).__name__}; what it says is not shown: it may "
-            "quote a record); convert the columns that mix types, or give a pyarrow.Table"
+            "the table of records cannot be read to its end as Arrow batches with one type a column (what its package says is not shown: "
+            "it may quote a record); convert columns that mix types, or give a pyarrow.Table"
         ) from None
 
 

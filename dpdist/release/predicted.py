@@ -13,6 +13,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Wanted
 from dpdist.page.figures import Words
 from dpdist.release.answers import in_records
+from dpdist.release.assumed import assumed
 from dpdist.release.plan import Plan
 
 MOST_QUERIES = 2**20
@@ -29,6 +30,7 @@ class Predicted:
         queries: how many there are.
         half_width: of the widest interval of the group.
         typical: the median half width.
+        share: the widest as a share of a usual answer, where a number of records is assumed; None for sums of amounts.
     """
 
     group: str
@@ -36,11 +38,14 @@ class Predicted:
     queries: int
     half_width: float
     typical: float
+    share: float | None = None
 
 
-def predicted(planned: Plan) -> list[Predicted]:
+def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
     """The errors of every group of queries; of a stream those of its whole horizon.
 
+    Args:
+        records: how many are assumed, evenly spread over the values of every attribute.
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
     workload, grid = planned.job.workload.queries, planned.grid
@@ -56,5 +61,7 @@ def predicted(planned: Plan) -> list[Predicted]:
     for first, block in workload.block_starts():
         own = half[first : first + block.queries]
         unit = words.unit_of(block.name) or words.counted
-        found.append(Predicted(block.name, unit, block.queries, float(own.max()), float(np.median(own))))
+        answers = np.nan if records is None else float(assumed(workload, block, records, "even").values.mean())
+        share = float(own.max()) / answers if answers > 0 else None
+        found.append(Predicted(block.name, unit, block.queries, float(own.max()), float(np.median(own)), share))
     return found

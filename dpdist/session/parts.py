@@ -82,7 +82,7 @@ class Persons:
 
     Attributes:
         column: the column that identifies the person.
-        most_records: how many records of one person count: the first ones in an order that is random and secret.
+        most_records: how many records of one person count: the first ones in the order of files and rows.
         most_groups: in how many groups one person counts, with up to ``most_records`` records in each.
         type: how values of the column are compared.
         missing: what becomes of records without a person: they are left out ("drop"), or each is a person of its own ("each").

@@ -9,9 +9,8 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.strategies import linear
+from dpdist.strategies import linear, shared_lengths
 from dpdist.strategies.base import gram_in_place, gram_of, proven_root_trace
-from dpdist.strategies.shared_lengths import CELLS, shared_length_bound
 from dpdist.workloads import Workload
 
 
@@ -40,7 +39,7 @@ def laplace_bound(workload: Workload | Matrix, weights: Matrix | None = None) ->
     gram = gram_in_place(workload)
     cells = gram.shape[0]
     given = np.ones(cells) if weights is None else weights
-    shared = shared_length_bound(linear.on_host(gram), given) if cells <= CELLS else 0.0
+    shared = shared_lengths.shared_length_bound(linear.on_host(gram), given) if cells <= shared_lengths.CELLS else 0.0
     return max(2.0 * dual_bound(gram, given), shared)
 
 

@@ -122,3 +122,15 @@ def test_comparisons_with_a_line_pick_the_pairs_that_satisfy_them_or_are_refused
                 satisfied(attribute, sign, bound)
         else:
             assert (satisfied(attribute, sign, bound)[bins] == truth).all(), sign
+
+
+def test_numbers_that_are_too_many_to_be_looked_at_one_by_one_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 x + 3 y from 0 to 24 takes 25; with coefficients 1 and -1 nothing is looked at."""
+    first, second = whole("x", 0, 4), whole("y", 0, 7)
+    found = line_attribute(line_of(first, second, (2, 3)), None, everywhere=True)
+    monkeypatch.setattr("dpdist.domain.lines.LISTED_NUMBERS", 25)
+    assert line_attribute(line_of(first, second, (2, 3)), None, everywhere=True) == found
+    monkeypatch.setattr("dpdist.domain.lines.LISTED_NUMBERS", 24)
+    with pytest.raises(InvalidInput, match="takes up to 25 numbers; with other coefficients than 1 and -1 up to 24"):
+        line_attribute(line_of(first, second, (2, 3)), None, everywhere=True)
+    assert line_attribute(line_of(first, second, (1, -1)), None, everywhere=True).values == 10

@@ -79,3 +79,16 @@ def test_amounts_by_hand() -> None:
     assert [found[name]["share"] for name in ("outside", "above", "below")] == [0.5, 0.3333, 0.1667]
     assert found["excess"]["estimate"] == pytest.approx(5 + 800 - 20, abs=1e-3)
     assert found["up_to"] == [1280.0, 20.0]
+
+
+def test_all_records_are_said_where_noise_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers, with a limit just below and just above what the noise of all rungs comes to."""
+    rule = beyond(MOST, BOUND, (), Loss.gaussian(Fraction(1, 200)), "add-remove")
+    own = numbers("poisson")
+    counted = np.minimum(own, BOUND)
+    exact = read(rule, rule.of_persons(counted, np.maximum(own - BOUND, 0)).astype(np.float64))
+    whole = exact.ladders[0].total(exact.width, whole=True)
+    share = (whole.high - whole.value) / counted.sum()
+    for limit, said in ((share * 0.999, False), (share * 1.001, True)):
+        monkeypatch.setattr("dpdist.quantities.beyond.WIDEST", limit)
+        assert ("all_records" in exact.persons()) == said

@@ -210,7 +210,7 @@ def test_what_is_refused_in_one_line(home: Path, name: str) -> None:
 def test_a_table_of_mixed_types_is_refused_without_its_values(home: Path, column: str) -> None:
     table = small.records().to_pandas().astype({column: object})
     table.loc[5, column] = KNOWN if column == "age" else 4711.0815
-    with pytest.raises(InvalidSpec, match="has no Arrow form with one type a column") as refused:
+    with pytest.raises(InvalidSpec, match="as Arrow batches with one type a column") as refused:
         session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(table)
     assert "4711" not in f"{refused.value}{refused.value.args}"
     assert refused.value.__suppress_context__

@@ -90,3 +90,11 @@ def test_known_strategies_lie_near_it(queries: object, most: float) -> None:
 def test_it_is_never_below_the_singular_value_bound() -> None:
     for workload in (marginals((4, 4, 4), 1), marginals((3, 5), 2), prefix(7)):
         assert laplace_bound(workload) >= 2 * singular_value_bound(workload) * (1 - 1e-12)
+
+
+def test_of_more_cells_it_is_twice_the_singular_value_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = prefix(16)
+    whole, plain = laplace_bound(workload), 2 * singular_value_bound(workload)
+    monkeypatch.setattr("dpdist.strategies.shared_lengths.CELLS", 15)
+    assert laplace_bound(workload) == pytest.approx(plain)
+    assert whole > 1.2 * plain

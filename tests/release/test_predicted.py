@@ -1,0 +1,65 @@
+"""What ``dpdist plan`` says of errors: each group in its own unit, as a share of a usual answer, and the budget that a wanted one needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpdist.session import PlannedRelease
+from tests import small
+from tests.command_line import CommandLine
+
+AMOUNTS = {
+    "sums": {"minutes": {"from": 0, "to": 240, "unit": "minutes"}},
+    "workload": [{"marginals": {"ways": [1]}}, {"marginals": {"of": [["sex"]]}, "sum": "minutes"}],
+}
+
+
+@pytest.fixture
+def command(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    monkeypatch.setenv("DPDIST_ENGINE", "inline")
+    return CommandLine(monkeypatch, capsys)
+
+
+def test_plan_tells_errors_in_their_own_units(command: CommandLine) -> None:
+    path = small.write(Path("data"), **AMOUNTS)
+    told = json.loads(command("plan", str(path), "--records", "600", "--json").out)["errors"]
+    by_group = {each["group"]: each for each in told}
+    assert {name: each["unit"] for name, each in by_group.items()} == {
+        "age": "records", "sex": "records", "work": "records", "sum of minutes by sex": "minutes"
+    }  # fmt: skip
+    assert by_group["sex"]["share"] == pytest.approx(by_group["sex"]["half_width"] / 300)
+    assert by_group["work"]["share"] == pytest.approx(by_group["work"]["half_width"] / 200)
+    assert by_group["sum of minutes by sex"]["share"] is None
+    expected = PlannedRelease.read(path).errors
+    assert {name: each["half_width"] for name, each in by_group.items()} == {
+        each.group: each.half_width for each in expected.groups
+    }
+    printed = command("plan", str(path)).out
+    assert "sum of minutes by sex 2 ± " in printed
+    assert "of a usual answer" not in printed
+    assert "of a usual answer" in command("plan", str(path), "--records", "600").out
+
+
+def test_plan_tells_the_least_budget_of_a_wanted_half_width(command: CommandLine) -> None:
+    path = small.write(Path("data"))
+    found = PlannedRelease.read(path).for_half_width("age x sex", 5)
+    assert (
+        f"a 95 % half width of age x sex=5 needs rho={float(found.rho or 0):g}"
+        in command("plan", str(path), "--half-width", "age x sex=5").out
+    )
+    for wrong in ("age x sex", "=5", "sex=-1", "sex=x", "sex=nan"):
+        refused = command("plan", str(path), "--half-width", wrong)
+        assert refused.code == 1
+        assert "--half-width is a group of queries and a number, such as 'branch=20'" in refused.err
+    assert "no group 'sx' is asked for" in command("plan", str(path), "--half-width", "sx=5").err
+
+
+def test_errors_that_depend_on_the_data_are_not_told(command: CommandLine) -> None:
+    path = small.write(Path("data"), mechanism="dawa", budget={"epsilon": 1}, ledger={"dataset": "small", "cap": {"epsilon": 2}},
+                       domain={"age": {"from": 0, "to": 11}}, workload=[{"ranges": {"of": ["age"]}}])  # fmt: skip
+    told = command("plan", str(path), "--json")
+    assert json.loads(told.out)["errors"] == []
+    assert command("plan", str(path)).code == 0
