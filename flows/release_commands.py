@@ -38,6 +38,8 @@ def plan(
     spec: SpecPath,
     period: Period = None,
     engine_address: EngineAddress = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
     records: Annotated[
         float | None,
         typer.Option(min=0, help="assume so many records, evenly spread: errors are told as shares of usual answers, too"),
@@ -50,8 +52,6 @@ def plan(
             help="print the least budget that gives a group of queries this half width",
         ),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Predict the accuracy, cost, memory and time of a release, from its spec alone.
 
