@@ -19,7 +19,7 @@ from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.errors import OutOfMemory
 from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Counts
-from dpdist.grids.characters import CharacterGrid
+from dpdist.grids.characters import CharacterGrid, FormulaReader
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.filters import FilterGrid
 from dpdist.machine.engine import Engine
@@ -162,6 +162,17 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(held(quiet.half_width), held(answers.half_width) + 0.5)
     work.delete(exact, counts.values)
     assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == 1  # the noisy values
+
+
+def test_a_formula_leaves_only_what_is_read_of_it_in_the_store(tmp_path: Path) -> None:
+    """Not its eigenvalues: of many formulas, these would fill the store before the answers are written."""
+    workload, work = FORMULAS["two formulas"], workspace(tmp_path)
+    grid = convolution(workload, work, "kept").grid(workload, neighbours="add-remove", most_records=1)
+    assert isinstance(grid, CharacterGrid)
+    measured = work.write(Held(np.arange(grid.rows)))
+    before = len(list((tmp_path / "scratch").rglob("manifest.json")))
+    FormulaReader(workload, grid).transformed(work, measured)
+    assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == before + len(workload.blocks)
 
 
 def test_what_is_kept_stays(tmp_path: Path) -> None:

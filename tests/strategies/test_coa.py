@@ -14,7 +14,7 @@ from dpdist.strategies.barrier import evaluate, hessian_product
 from dpdist.strategies.base import Step
 from dpdist.strategies.newton import hessian_product as primal_hessian_product
 from dpdist.strategies.newton import newton_direction, objective_and_gradient
-from dpdist.strategies.problem import Summand
+from dpdist.strategies.problem import Summand, problem_of
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import all_ranges, discrete, explicit, marginals, prefix, random_ranges, related
 from tests.oracles import AM_FIGURE_1, optimal_cost
@@ -267,3 +267,14 @@ def test_one_query_is_measured_itself() -> None:
     row = np.array([3.0, 1.0, -2.0, 0.5])
     found = coa(np.outer(row, row))
     assert found.workload_cost == pytest.approx(9.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("heavy", [1.0, 3e4])
+def test_a_gram_that_misses_full_rank_by_one_is_reduced_to_its_rank(heavy: float) -> None:
+    """Also where one query is much heavier than the others: rounding is then of the size of its eigenvalue, not of theirs."""
+    for seed in range(4):
+        rows = np.vstack([np.full(20, heavy), np.random.default_rng(seed).integers(-2, 3, (18, 20))])
+        gram = rows.T @ rows
+        factor = problem_of(gram).factor
+        assert factor.shape == (19, 20)
+        np.testing.assert_allclose(factor.T @ factor, gram / np.diag(gram).mean(), atol=1e-12)

@@ -72,6 +72,17 @@ def test_smaller_tables_keep_their_residual_rows(home: Path) -> None:
     assert found.workload_cost == pytest.approx(120.0)
 
 
+def test_a_kept_optimum_over_orbits_has_the_gap_of_the_solved_one(home: Path) -> None:
+    """The one that is kept for later plans, too: the last step's, not an earlier one's."""
+    workload = products(Domain.of_shape((9,)), {"x0": ["x0 < 3", "x0 >= 5", "x0 < 7"]})
+    solved = symmetric(workload)
+    for _ in range(2):
+        found = mechanism_of("symmetric").plan(Request(workload), planning(home))
+        assert found.solve is not None
+        assert found.gap == pytest.approx(solved.gap)
+        assert found.solve.history[-1].gap == pytest.approx(found.gap)
+
+
 @pytest.mark.parametrize("name", BESIDE)
 def test_beside_other_attributes_they_are_exchanged(name: str) -> None:
     """``auto`` takes the certified optimum over orbits, and nothing that would write down rows over all values."""
