@@ -643,6 +643,21 @@ def test_what_ask_answers_varies_together_as_is_recomputed(honest: Any) -> None:
         np.testing.assert_allclose(covariance, found.covariance(questions), rtol=1e-6, atol=1e-9 * np.abs(covariance).max())
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_attributes_than_the_program_takes_are_not_called_wrong(more: int, honest: Any, tmp_path: Path) -> None:
+    folder, ledger = honest(COA)
+    shutil.copytree(folder, tmp_path / "release")
+    copy, count = forged(tmp_path / "release", ledger), verify.MOST_AXES + more
+    copy.facts.update(shape=[1] * count, attributes=copy.facts["attributes"][:1] * count)
+    copy.write(tmp_path / "release")
+    release = verify.Claimed(tmp_path / "release")
+    if not more:
+        assert release.shape == (1,) * count
+        return
+    with pytest.raises(verify.UncheckedClaim, match=f"the shape has {count} entries"):
+        _ = release.shape
+
+
 def test_answers_in_other_formats_are_handed_over(tmp_path: Path) -> None:
     done = small.run(
         small.write(tmp_path / "data", output={"formats": ["parquet"], "verifier": True}), keyed(tmp_path / "home")
