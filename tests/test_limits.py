@@ -103,7 +103,6 @@ WHY_NOT = {
     "strategies.groups.UNLIKE_CELLS": COMPARED,
     "strategies.inexact.MEMORY": ITERATED,
     "strategies.learnt_products.LEARNT_VALUES": COMPARED,
-    "strategies.node_weights.MOST_STEPS": ITERATED,
     "strategies.pure_marginals.EVERY": COMPARED,
     "strategies.pure_marginals.MOST_VALUES": REFUSAL,
     "strategies.worst.CHECKPOINT": "whether an interrupted solve goes on or begins again",

@@ -140,6 +140,15 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     assert postgres.execute("SELECT count(*) FROM visit", name) == [(3000,)]
 
 
+def test_the_file_that_lacks_a_column_is_named_by_its_number(tmp_path: Path) -> None:
+    """Of the files of a pattern, from 1 on in the order of their names."""
+    for name, column in (("a.csv", "age"), ("b.csv", "sex")):
+        (tmp_path / name).write_text(f"{column}\n1\n")
+    query = Query("SELECT age, 'f' AS sex FROM '*.csv'", None, tmp_path, {"age": "whole"})
+    with pytest.raises(InvalidSpec, match=r"file 2 of '\*\.csv'"):
+        read(query, tmp_path / "home")
+
+
 TOUCHING = (
     "read_csv('visits.csv')",
     "read_csv('visits.csv', all_varchar = true)",

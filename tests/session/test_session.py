@@ -197,6 +197,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
+def test_values_hand_over_their_unit() -> None:
+    """Answers and pages name it."""
+    assert dp.edges(0, 18, 65, unit="years").content["unit"] == "years"
+    assert "unit" not in dp.edges(0, 18, 65).content
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_in_one_line(home: Path, name: str) -> None:
     act, said = REFUSED[name]

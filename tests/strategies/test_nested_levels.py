@@ -16,6 +16,7 @@ from dpdist.grids.node_variances import Passes
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Matrix
 from dpdist.sizes import Sizes
+from dpdist.strategies.base import ignore
 from dpdist.strategies.needs import Limits
 from dpdist.strategies.nested_levels import nested
 from dpdist.strategies.node_weights import _Search, node_weights, root_of_dual, square_root_poles
@@ -191,3 +192,10 @@ def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: P
     cells = grid.before * grid.after * grid.node_rows.nodes.size
     forms = [replace(grid, sizes=Sizes(streamed_cells=most)).form for most in (cells, cells - 1)]
     assert forms == [Form.HELD, Form.STORED]
+
+
+def test_a_search_that_takes_all_its_steps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = _Search(Passes.of(hierarchy(0, 3, 4, 3, unlike=True))[0])
+    assert search.least(1e-9, ignore)[2] == "converged"
+    monkeypatch.setattr("dpdist.strategies.node_weights.MOST_STEPS", 2)
+    assert search.least(1e-9, ignore)[2] == "iteration limit"

@@ -134,6 +134,14 @@ def test_the_concave_bound_is_proven_in_whole_numbers(seed: int) -> None:
         assert max(int(u @ gram.astype(object) @ u) for u in every) <= grids._proven(gram, whole, point, most)
 
 
+def test_more_diagonals_prove_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 25 cells: the first diagonal is moved by what eigenvectors of nearly the largest eigenvalue say."""
+    gram = exact_gram(np.random.default_rng(0).integers(0, 1000, (20, 25)))
+    found = grids._concave(gram, 3)
+    monkeypatch.setattr(grids, "DIAGONALS", 1)
+    assert grids._listed(gram, 3) <= found < grids._concave(gram, 3)
+
+
 def visits(most: int, separation: int) -> Distance:
     return Distance(1, replaced=False, participations=most, separation=separation)
 

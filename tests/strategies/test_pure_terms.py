@@ -21,6 +21,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
 from dpdist.strategies import identity, laplace_bound, p_identity, p_identity_products, weighted_marginals
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.learnt_products import _Factor
 from dpdist.strategies.pure_marginals import log_cost
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
 from dpdist.workloads import Block, Workload, explicit, marginals, prefix
@@ -232,3 +233,10 @@ def test_an_attribute_of_one_value_has_no_contrast(sizes: tuple[int, ...]) -> No
         worst = strategy.worst(workload)
         assert worst is not None
         np.testing.assert_allclose(worst, strategy.unit_error * np.sqrt(variances.max()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_queries_are_learnt_from_new_starts_where_there_are_none_to_go_on_from(first: bool) -> None:
+    """In later rounds, too: a factor that was the identity, or a tree, has none."""
+    gram, cells = prefix(16).gram(), _Factor.identity(16)
+    assert cells.improved(gram, ordered=False, seed=0, first=first).cost(gram) < 0.8 * cells.cost(gram)
