@@ -28,3 +28,16 @@ def test_every_function_is_looked_at_for_itself() -> None:
     apart = Functionals(asked.coefficients, np.array([0, 1]), asked.vectors, 2)
     with pytest.raises(NotMeasured):
         check_cancels(apart, missing)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_parts_that_cancel_are_looked_at_up_to_the_limit(more: int) -> None:
+    """Two attributes of 1,024 values each: beyond it nobody adds them up, and the function is not answered."""
+    asked, _ = lacking(1.0, 0.0)
+    vectors = np.ones(2**10), np.ones(2**10 + more)
+    missing = [Variation(product, (0, 1), scale, vectors) for product, scale in ((0, 1.0), (1, -1.0))]
+    if not more:
+        check_cancels(asked, missing)
+        return
+    with pytest.raises(NotMeasured):
+        check_cancels(asked, missing)

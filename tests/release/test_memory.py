@@ -200,6 +200,10 @@ def test_a_non_negative_fit_is_promised_five_grams_more() -> None:
     assert held - plain == 5 * 8 * 40 * 40
 
 
+def test_a_fit_by_tables_is_promised_its_copies_of_the_answers() -> None:
+    assert _promised(1000, by_tables=True)["fit"] == memory.COPIES * 8 * 1000
+
+
 def _promised(*shape: int, **options: bool) -> dict[str, int]:
     """What stages are promised for the counts of all cells, each of which is measured."""
     workload = workloads.marginals(shape, (len(shape),))

@@ -32,7 +32,7 @@ from dpdist.stability import Neighbours
 from dpdist.strategies import effort, symmetric
 from dpdist.strategies.direct import gaussian, laplace
 from dpdist.strategies.marginal_optima import marginal_weights
-from dpdist.strategies.needs import NO_LIMITS, Limits
+from dpdist.strategies.needs import NO_LIMITS, Limits, product_bytes, worst_orbit_bytes
 from dpdist.workloads import Workload, marginals, products, union
 
 NAMES = Domain.of_shape((2**17, 10))
@@ -201,3 +201,14 @@ def test_where_cells_cannot_be_held_tables_are_named(home: Path) -> None:
     with pytest.raises(OutOfMemory, match="set 'mechanism' to .*'residual'") as refused:
         mechanism_of("coa").plan(Request(workload), planning(home))
     assert "'symmetric'" not in str(refused.value)
+
+
+def test_the_worst_error_over_orbits_takes_as_much_as_its_answers() -> None:
+    for workload in BESIDE.values():
+        assert worst_orbit_bytes(workload) >= 8 * workload.shape[0]
+
+
+def test_products_take_the_squares_of_their_values() -> None:
+    """No more, or what fits would be refused: four times as much for twice the values."""
+    before, after = (product_bytes(products(Domain.of_shape((size, size)), {"x0": "prefix"})) for size in (512, 1024))
+    assert 3.5 * before <= after <= 4.0 * before

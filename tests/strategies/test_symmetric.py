@@ -214,3 +214,11 @@ def test_what_is_out_of_reach_is_said(census: Workload) -> None:
     compared = considered("auto", "l2", census, Limits(memory_bytes=2**33))
     assert {"symmetric", "residual", "oblique"} <= set(compared)  # releases that were charged for these find them
     assert "symmetric" not in considered("auto", "l2", census, Limits(memory_bytes=2**20))
+
+
+def test_what_it_would_take_is_said_in_gibibytes() -> None:
+    workload = WORKLOADS["tables"]
+    needed = effort(workload, "symmetric").memory_bytes
+    said = mechanism_of("symmetric").instead(workload, needed)
+    assert float(said.split()[-2]) == pytest.approx(needed / 2**30, abs=0.005)
+    assert mechanism_of("symmetric").instead(workload, needed - 1) is None

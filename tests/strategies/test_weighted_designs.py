@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.registry import mechanism_of
 from dpdist.operators import Haar, Matrix
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_identity, wavelet, weighted_design
 from dpdist.strategies.base import Step
 from dpdist.strategies.eigen_queries import eigen_queries, program_1
+from dpdist.strategies.needs import worst_row_bytes
 from dpdist.strategies.weighted_designs import fourier_queries, weighted
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, random_ranges, ranges
 
@@ -144,3 +146,9 @@ def test_it_takes_no_more_memory_than_is_promised() -> None:
         tracemalloc.stop()
         stated = effort(workload, "weighted_design").memory_bytes
         assert peak <= stated <= 6 * peak
+
+
+def test_the_worst_error_of_all_its_rows_is_planned_for() -> None:
+    workload = all_ranges(64)
+    rows = weighted_design(workload, tolerance=1e-2).operator.shape[0]
+    assert mechanism_of("weighted-design").planning_bytes(workload) >= worst_row_bytes(workload, rows)
