@@ -18,7 +18,7 @@ from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
-from dpdist.page.figures import MOST_POINTS, Words, bin_names, extremes, figures_of, long_figure
+from dpdist.page.figures import MOST_POINTS, Words, bin_names, extremes, figures_of, long_figure, thinned
 from dpdist.page.trends import periods
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
@@ -131,6 +131,15 @@ def test_a_long_series_keeps_its_peaks() -> None:
     assert figure.values.size <= MOST_POINTS + 2
     assert (figure.values.max(), figure.values.min()) == (50.0, -50.0)
     assert figure.axis.clock.text(float(figure.axis.edges[int(figure.values.argmax())])) == "2 Feb 2011, 09:00"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_too_many_points_become_a_curve(more: int) -> None:
+    """Bars of every few values would stand for values that are not drawn."""
+    count = MOST_POINTS + more
+    axis, ones = Axis("x", [str(number) for number in range(count)]), np.ones((count, 1))
+    bars = Figure("bars", "x", axis, ("",), ones, ones, "People")
+    assert thinned(bars).kind == ("curve" if more else "bars")
 
 
 def test_of_a_long_table_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,3 +203,16 @@ def test_bars_of_which_some_are_suppressed_show_the_others() -> None:
     assert title == "t"
     assert list(shown.axis.labels) == ["a", "c"]
     np.testing.assert_array_equal(shown.values, [[1.0], [3.0]])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_single_answers_are_drawn_side_by_side_without_suppressed_ones(more: int, tmp_path: Path) -> None:
+    """Of three groups of one answer two are shown; of two with one that is suppressed, none is drawn."""
+    asked = [
+        {"predicates": [each]} for each in [*(f"age >= {number}" for number in range(1 + more)), "age < 1 and sex == 'f'"]
+    ]
+    options, output = {"suppress": {"below": 1000}}, {"folder": str(tmp_path / "out")}
+    keys.initialise(tmp_path / "home")
+    done = small.run(small.write(tmp_path / "data", workload=asked, postprocess=options, output=output), tmp_path / "home")
+    page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
+    assert ("Groups of one answer each, side by side." in page) == bool(more)
