@@ -535,7 +535,10 @@ LIES: dict[str, Lie] = {
         LEFT_OUT, "what bounds leave out", lambda of: of.certificate["left_out"].update(amounts={}),
     ),
     "a narrower interval of records beyond": (LEFT_OUT, "what bounds leave out", beyond("persons", "records", "high_95", 0.01)),
-    "another number of all records": (LEFT_OUT, "what bounds leave out", beyond("persons", "all_records", "estimate", 1)),
+    "a number of all records that the noise does not allow": (
+        LEFT_OUT, "what bounds leave out",
+        lambda of: of.certificate["left_out"]["persons"].update(all_records={"estimate": 3000.0, "low_95": 2900.0, "high_95": 3100.0}),
+    ),
     "another end of amounts": (LEFT_OUT, "what bounds leave out", beyond("amounts", "amount", "excess", "low_95", 1)),
     "a noisy number of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", array_of_left_out,

@@ -10,7 +10,8 @@ import pytest
 
 from dpdist.arrays import Held, held
 from dpdist.arrays.workspace import InMemory
-from dpdist.domain import Domain, Layout
+from dpdist.domain import Attribute, Domain, Layout
+from dpdist.domain.attributes import Level
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Counts
@@ -25,6 +26,7 @@ from dpdist.strategies.learnt_products import _Factor
 from dpdist.strategies.pure_marginals import log_cost
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
 from dpdist.workloads import Block, Workload, explicit, marginals, prefix
+from dpdist.workloads.marginals import listed_marginals
 
 
 def tables(sizes: tuple[int, ...], ways: tuple[int, ...], ordered: int) -> Workload:
@@ -240,3 +242,15 @@ def test_queries_are_learnt_from_new_starts_where_there_are_none_to_go_on_from(f
     """In later rounds, too: a factor that was the identity, or a tree, has none."""
     gram, cells = prefix(16).gram(), _Factor.identity(16)
     assert cells.improved(gram, ordered=False, seed=0, first=first).cost(gram) < 0.8 * cells.cost(gram)
+
+
+def test_a_level_of_one_group_is_asked_for_what_a_total_says() -> None:
+    """It has no contrast, so that no table of its attribute need be measured: the worst error is that of the covariance."""
+    everybody = Level("all", ("all",), (0, 0, 0))
+    domain = Domain((Attribute("x", categories=("a", "b", "c"), levels=(everybody,)), Attribute("y", categories=("f", "m"))))
+    workload = listed_marginals(domain, [("all",), ("y",), ("all", "y")])
+    strategy = weighted_marginals(workload)
+    assert (0,) not in {term.axes for term in strategy.terms}
+    rows, asked = strategy.matrix(), workload.unweighted.dense()
+    variances = np.diag(asked @ np.linalg.pinv(rows.T @ rows) @ asked.T)
+    assert strategy.worst(workload) == pytest.approx(strategy.unit_error * np.sqrt(variances.max()))
