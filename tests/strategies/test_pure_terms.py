@@ -248,9 +248,9 @@ def test_a_level_of_one_group_is_asked_for_what_a_total_says() -> None:
     """It has no contrast, so that no table of its attribute need be measured: the worst error is that of the covariance."""
     everybody = Level("all", ("all",), (0, 0, 0))
     domain = Domain((Attribute("x", categories=("a", "b", "c"), levels=(everybody,)), Attribute("y", categories=("f", "m"))))
-    workload = listed_marginals(domain, [("all",), ("y",), ("all", "y")])
+    workload = listed_marginals(domain, [("all",), ("y",)])
     strategy = weighted_marginals(workload)
-    assert (0,) not in {term.axes for term in strategy.terms}
+    assert not any(0 in term.axes for term in strategy.terms)
     rows, asked = strategy.matrix(), workload.unweighted.dense()
     variances = np.diag(asked @ np.linalg.pinv(rows.T @ rows) @ asked.T)
     assert strategy.worst(workload) == pytest.approx(strategy.unit_error * np.sqrt(variances.max()))
