@@ -110,8 +110,10 @@ def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: Desk) ->
         desk.start({"content": content, "confirmed": ""})
     shown = desk.charge({"content": content})
     assert (shown["release"], shown["share"]) == ("small-1", pytest.approx(0.4, rel=1e-3))
-    with pytest.raises(InvalidInput, match="what is asked has changed"):
-        desk.start({"content": {**content, "budget": {"rho": 0.2}}, "confirmed": shown["digest"]})
+    other = {"dataset": "other", "cap": {"rho": 0.25}}
+    for changed in ({"budget": {"rho": 0.2}}, {"ledger": other}, {"records": {"path": "other.parquet"}}):
+        with pytest.raises(InvalidInput, match="what is asked has changed"):
+            desk.start({"content": {**content, **changed}, "confirmed": shown["digest"]})
     assert not Path("release.yaml").exists()
     with pytest.raises(DpdistError, match="rho"):
         desk.charge({"content": {**content, "budget": {"rho": 3}}})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dpdist.errors import DpdistError, InvalidInput
+from dpdist.identities import digest_of
 from dpdist.machine.state import state_folder
 from dpdist.privacy.ledger import Ledger
 from dpdist.release.ahead import check_refusals
@@ -103,18 +104,13 @@ def _widths(errors: Errors) -> dict[str, float]:
 
 
 def charge(content: Content, folder: Path) -> dict[str, Any]:
-    """What publishing would charge. Raises: whatever would refuse it, before a record is read."""
+    """What publishing would charge, with the digest of the whole draft. Raises: whatever would refuse it, before a record is read."""
     draft = PlannedRelease(content, folder)
     ensure_key()
     with running("inline") as context:
         check_refusals(context, draft.job)
-    facts = draft.plan.certificate()
-    return {
-        "release": draft.job.release,
-        "dataset": draft.job.guarantee.dataset,
-        **_cost(draft.plan),
-        "digest": facts["spec_digest"],
-    }
+    names = {"release": draft.job.release, "dataset": draft.job.guarantee.dataset}
+    return {**names, **_cost(draft.plan), "digest": digest_of("draft", content)}
 
 
 def checked(content: object) -> Content:
