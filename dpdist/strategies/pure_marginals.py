@@ -26,7 +26,7 @@ from dpdist.strategies.pure_terms import (
     residual_traces,
     stacked,
 )
-from dpdist.workloads import Workload
+from dpdist.workloads import Block, Workload
 from dpdist.workloads.kinds import is_separable
 
 EVERY = 10
@@ -95,10 +95,22 @@ def weighted_marginals(workload: Workload, *, seed: int = 0, max_iterations: int
 
 def unmeasurable(workload: Workload) -> str | None:
     """Why marginals cannot determine a workload's answers; None if they can."""
+    if any(_without_contrast(block, workload.domain.shape) for block in workload.blocks):
+        return "the workload asks for a level of one group, which says what a total says; leave the level out"
     able = candidates_of(workload)
     if all(any(set(block.asked_axes) <= set(axes) for axes in able) for block in workload.blocks):
         return None
     return f"the asked marginals have more than {MOST_VALUES:,} cells together"
+
+
+def _without_contrast(block: Block, sizes: tuple[int, ...]) -> bool:
+    """Whether all rows of a factor that is no total are constant: no marginal of its attribute is of use, so none is measured."""
+    for axis, factor in zip(block.axes, block.factors, strict=True):
+        ones = factor.matvec(np.ones(sizes[axis]))
+        constant = factor.frobenius_squared * sizes[axis] <= float(ones @ ones) * (1 + 1e-12)
+        if axis in block.asked_axes and sizes[axis] > 1 and constant:
+            return True
+    return False
 
 
 def candidates_of(workload: Workload) -> list[Subset]:

@@ -117,8 +117,6 @@ class WeightedMarginalsStrategy(TermStrategy):
             parts = []
             several = tuple(axis for axis in block.asked_axes if self.sizes[axis] > 1)  # one value has no contrast
             for subset in subsets(several):
-                if subset not in known:  # a level of one group says of its attribute what a total says
-                    continue
                 centring = tuple(_centring(self.sizes[axis]) for axis in subset)
                 table = known[subset] / math.prod(size for axis, size in enumerate(self.sizes) if axis not in subset)
                 parts.append((subset, centring, table**-0.5))

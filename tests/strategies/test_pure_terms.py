@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from dpdist.strategies.pure_marginals import log_cost
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
 from dpdist.workloads import Block, Workload, explicit, marginals, prefix
 from dpdist.workloads.marginals import listed_marginals
+from tests import small
 
 
 def tables(sizes: tuple[int, ...], ways: tuple[int, ...], ordered: int) -> Workload:
@@ -244,13 +246,22 @@ def test_queries_are_learnt_from_new_starts_where_there_are_none_to_go_on_from(f
     assert cells.improved(gram, ordered=False, seed=0, first=first).cost(gram) < 0.8 * cells.cost(gram)
 
 
-def test_a_level_of_one_group_is_asked_for_what_a_total_says() -> None:
-    """It has no contrast, so that no table of its attribute need be measured: the worst error is that of the covariance."""
+def test_a_level_of_one_group_is_refused_in_words() -> None:
+    """It has no contrast, so that no table of its attribute would be measured; planning ended in a KeyError."""
     everybody = Level("all", ("all",), (0, 0, 0))
     domain = Domain((Attribute("x", categories=("a", "b", "c"), levels=(everybody,)), Attribute("y", categories=("f", "m"))))
-    workload = listed_marginals(domain, [("all",), ("y",)])
-    strategy = weighted_marginals(workload)
-    assert not any(0 in term.axes for term in strategy.terms)
-    rows, asked = strategy.matrix(), workload.unweighted.dense()
-    variances = np.diag(asked @ np.linalg.pinv(rows.T @ rows) @ asked.T)
-    assert strategy.worst(workload) == pytest.approx(strategy.unit_error * np.sqrt(variances.max()))
+    with pytest.raises(InvalidInput, match="asks for a level of one group"):
+        weighted_marginals(listed_marginals(domain, [("all",), ("y",)]))
+    assert weighted_marginals(listed_marginals(domain, [("y",)])).terms
+
+
+def test_a_pure_release_with_a_level_of_one_group_is_answered(home: Path) -> None:
+    domain = {
+        "work": {"categories": ["a", "b", "c"], "levels": {"all": {"everybody": ["a", "b", "c"]}}},
+        "sex": {"categories": ["f", "m"]},
+    }
+    pure = {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
+    path = small.write(home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["all"], ["sex"]]}}], **pure)
+    answers = small.run(path, home).answers.arrow["answer"].to_pylist()
+    assert len(answers) == 3
+    assert answers[0] == pytest.approx(3000, abs=60)
