@@ -196,7 +196,8 @@ def _stood_still(documents: Documents, name: str, sign: Any, stretch: float) -> 
     """Whether all looks since some look ``stretch`` ago saw the same sign."""
     seen, now = _document(documents, name), time.monotonic()
     if seen is None or seen["sign"] != sign or seen["at"] > now:
-        documents.write_document(name, {"sign": sign, "at": now})
+        with suppress(StoreError):  # the lease has ended meanwhile, and its folder is gone; else the next look tries again
+            documents.write_document(name, {"sign": sign, "at": now})
         return False
     return bool(now - seen["at"] > stretch)
 

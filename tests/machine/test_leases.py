@@ -15,6 +15,7 @@ import pytest
 
 from dpdist.errors import StoreError
 from dpdist.machine import leases
+from dpdist.machine.documents import Documents
 from dpdist.machine.store import Store
 from tests import HANGS, forked
 
@@ -243,3 +244,14 @@ def test_a_listing_that_fails_is_one_line(tmp_path: Path, s3: str, monkeypatch: 
             StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; check the bucket"
         ):
             listing("measurements")
+
+
+def test_a_lease_that_ends_while_it_is_looked_at_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = Documents(tmp_path)
+    documents.write_document("scratch/gone/x.json", {})
+
+    def vanished(*_: object) -> None:
+        raise StoreError("its folder is gone")
+
+    monkeypatch.setattr(Documents, "write_document", vanished)
+    assert leases.sweep(documents, None) == 0
