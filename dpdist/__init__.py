@@ -66,38 +66,20 @@ __all__ = [
     "variances",
     "workloads",
 ]
-_SESSIONS = {
-    "Budget",
-    "Persons",
-    "Records",
-    "Session",
-    "categories",
-    "cdf",
-    "dates",
-    "edges",
-    "marginals",
-    "means",
-    "numbers",
-    "question",
-    "ranges",
-    "rows",
-    "sums",
-    "variances",
-}
-"""Public names of ``dpdist.session``."""
+_ROOMS = ("errors", "operators", "privacy", "strategies", "workloads")
 
 
 def __getattr__(name: str) -> Any:
     """The object of a public name; its module is imported when the name is first used."""
     if name in ("Attribute", "Domain"):
         return getattr(import_module("dpdist.domain"), name)
-    if name in _SESSIONS:
-        with layer("release", f"dpdist.{name}"):
-            return getattr(import_module("dpdist.session"), name)
     if name == "__version__":
         return import_module("dpdist.version").version()
-    if name in __all__:
+    if name in _ROOMS:
         return import_module(f"dpdist.{name}")
+    if name in __all__:
+        with layer("release", f"dpdist.{name}"):
+            return getattr(import_module("dpdist.session"), name)
     raise AttributeError(f"module 'dpdist' has no attribute {name!r}")
 
 
