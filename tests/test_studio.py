@@ -60,6 +60,18 @@ def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: Des
     assert desk.plan({"content": DRAFT})["spent"] == pytest.approx(found["share"])
 
 
+def test_what_is_spent_is_asked_of_the_ledger_that_is_charged(
+    home: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPDIST_LEDGER", f"sqlite:///{home}/elsewhere.db")
+    content = small.spec()
+    assert desk.plan({"content": content})["spent"] is None
+    found = dp.run(content, records=small.records(), engine="inline")
+    assert found.charged
+    assert desk.plan({"content": content})["spent"] == pytest.approx(0.4, rel=1e-3)
+    assert not (home / "ledger.db").exists()
+
+
 def test_assumed_answers_add_up() -> None:
     domain = dp.Domain((dp.Attribute("x", edges=range(31)), dp.Attribute("y", categories=("a", "b"))))
     workload = dp.workloads.marginals(domain, [0, 1, 2])

@@ -58,7 +58,6 @@ def _tables(draft: PlannedRelease, records: float, shape: str) -> list[dict[str,
 def _cost(planned: Plan) -> dict[str, Any]:
     """The noise, and what of the cap a release like this takes."""
     guarantee = planned.job.guarantee
-    share = float(guarantee.cap.share(planned.loss))
     facts = planned.certificate()
     return {
         "noise": planned.noise.kind.label,
@@ -66,19 +65,16 @@ def _cost(planned: Plan) -> dict[str, Any]:
         "epsilon": facts["privacy"]["epsilon"],
         "delta": facts["privacy"]["delta"],
         "protected": facts["privacy"]["unit"],
-        "share": share,
-        "releases": math.floor(1 / share + 1e-9) if share else None,
+        "share": float(guarantee.cap.share(planned.loss)),
         "spent": _spent(guarantee.dataset),
         "warnings": planned.warnings,
     }
 
 
 def _spent(dataset: str) -> float | None:
-    """The share of the data set's cap that has been spent; None where there is no ledger yet, which asking must not make."""
-    if not (state_folder() / "ledger.db").exists():
-        return None
+    """The share of the data set's cap that has been spent, of its fullest period; None where nothing has been charged."""
     with Ledger.at(state_folder()) as ledger:
-        found = [each for each in ledger.budgets() if each.dataset == dataset]
+        found = ledger.budgets(dataset)
     return max((1 - float(each.left / each.cap.limit) for each in found), default=None)
 
 
