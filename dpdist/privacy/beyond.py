@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,7 @@ class Beyond:
         """
         head = [self.record * int(some.sum()) for some in (excess == 0, excess > 0, excess < 0)]
         sides = [np.minimum(side[side > 0], LARGEST) for side in (excess, -excess)]
-        rungs = [_rungs(ladder(LARGEST), size, lambda end, size=size: self._part(size, end)) for size in sides]  # type: ignore[misc]
+        rungs = [_rungs(ladder(LARGEST), size, partial(self._part, size)) for size in sides]
         return np.concatenate([head, *rungs]).astype(np.int64)
 
     def _part(self, size: NDArray[np.float64], end: Counts) -> Counts:
