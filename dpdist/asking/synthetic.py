@@ -200,7 +200,7 @@ def _drawn(codes: Matrix, axis: int, given: Axes, table: Matrix, axes: Axes, sta
     ends = np.cumsum(sizes)
     for row, size, end in zip(rows, sizes, ends, strict=True):
         if size:
-            shares = row / row.sum() if row.sum() > 0 else joint.reshape(-1, joint.shape[-1]).sum(axis=0) + 1e-12
+            shares = row / row.sum() if row.sum() > 0 else rows.sum(axis=0) + 1e-12
             values = np.repeat(np.arange(row.size), _whole(shares / shares.sum() * size, int(size)))
             codes[by_group[end - size : end], axis] = state.permutation(values)
 

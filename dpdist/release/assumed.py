@@ -41,7 +41,7 @@ def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> A
         return Assumed(labels, np.full(stop, np.nan))
     spread = [_shares(each.size, shape) for each in attributes]
     if block.separable:
-        parts = [factor.dense() @ shares for factor, shares in zip(block.factors, spread, strict=True)]
+        parts = [factor.matvec(shares) for factor, shares in zip(block.factors, spread, strict=True)]
         values = reduce(np.multiply.outer, parts).ravel()[:stop]
     else:
         cells = reduce(np.multiply.outer, spread).ravel()
