@@ -223,10 +223,12 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as CSV, with the columns of all of them in the order in which they come."""
+    """Rows as CSV, with the columns of all of them in the order in which they come; spreadsheets run none of their texts."""
+    from dpdist.page.rows import without_formula
+
     writer = csv.DictWriter(out.file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: without_formula(value) for name, value in row.items()} for row in rows)
 
 
 def print_clear(

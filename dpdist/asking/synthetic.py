@@ -55,9 +55,11 @@ class Synthetic:
         import pyarrow.csv
         import pyarrow.parquet
 
+        from dpdist.page.tables import without_formulas
+
         if path.suffix == ".csv":
             column = pa.array(np.ones(len(self.codes), dtype=bool))
-            pyarrow.csv.write_csv(self.records.append_column("synthetic", column), path)
+            pyarrow.csv.write_csv(without_formulas(self.records.append_column("synthetic", column)), path)
         else:
             pyarrow.parquet.write_table(self.records, path)
 

@@ -17,6 +17,11 @@ NUMBERS = ("answer", "standard_error", "low_95", "high_95")
 _MARKED = re.compile(r"'" + FORMULA[1:])
 
 
+def without_formula(value: Any) -> Any:
+    """A value for CSV: a text that spreadsheets would run gets an apostrophe in front (``dpdist.page.tables.without_formulas``)."""
+    return f"'{value}" if isinstance(value, str) and re.match(FORMULA, value) else value
+
+
 def short_rows(folder: Path) -> Iterator[dict[str, Any]] | None:
     """The rows of a release's ``answers.csv``, as its Parquet file holds them; None where the file is missing or long."""
     path = folder / "answers.csv"

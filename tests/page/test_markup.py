@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ from dpdist.page import report, rows, tables
 from dpdist.privacy.ledger import opened
 from flows import cli, reading_commands, release_commands
 from tests import small
+from tests.command_line import CommandLine
 
 STRANGE = ["[/x]", "[bold]b[/]", "=1+1", "'=1", "+2", "-3", "@sum", "\tt"]
 
 
-def strange(home: Path) -> Path:
+def strange(home: Path, **asked: Any) -> Path:
     table = small.records(400).set_column(1, "sex", pa.array([STRANGE[i % len(STRANGE)] for i in range(400)]))
     domain = {**small.spec()["domain"], "sex": {"categories": STRANGE}}
-    return small.write(home.parent / "data[/y]", table=table, domain=domain, workload=[{"marginals": {"of": [["sex"]]}}])
+    asked = asked or {"of": [["sex"]]}
+    return small.write(home.parent / "data[/y]", table=table, domain=domain, workload=[{"marginals": asked}])
 
 
 def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,10 +40,29 @@ def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, c
     assert [text[1:] if re.match(r"'" + rows.FORMULA[1:], text) else text for text in written] == labels
 
 
+def test_nothing_that_a_command_writes_as_csv_is_a_formula(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answers, answers to further questions, and synthetic records."""
+    done, command = small.run(strange(home, ways=[1]), home), CommandLine(monkeypatch, capsys)
+    assert command("synthesize", str(done.folder), "--to", "made.csv").code == 0
+    cells = [cell for row in csv.reader(Path("made.csv").read_text().splitlines()) for cell in row]
+    for words in (("show", str(done.folder)), ("ask", str(done.folder), "count by sex")):
+        monkeypatch.setattr("sys.argv", ["dpdist", *words, "--csv"])
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            cli.main()
+        cells += [cell for row in csv.reader(capsys.readouterr().out.splitlines()) for cell in row]
+    assert {"'=1+1", "'@sum"} < set(cells)
+    texts = [cell for cell in cells if re.match(rows.FORMULA, cell) and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell)]
+    assert [text for text in texts if not text.startswith("'")] == []
+
+
 def test_texts_for_spreadsheets_lose_nothing() -> None:
     texts = ["=1", "'=1", "''-1", "'a", "a=1", "", "@", "\tx", "\rx", "+", "é"]
     found = tables.without_formulas(pa.table({"query": texts, "answer": [1.0] * len(texts)})).column("query").to_pylist()
     assert found == ["'=1", "''=1", "'''-1", "'a", "a=1", "", "'@", "'\tx", "'\rx", "'+", "é"]
+    assert [rows.without_formula(text) for text in texts] == found
 
 
 def test_short_tables_are_read_from_csv_as_they_are_in_parquet(tmp_path: Path) -> None:
