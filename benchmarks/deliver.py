@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dpdist.release.deliver import BATCH_ROWS
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import Rows
+from dpdist.spec.targets.base import PublishedRows
 
 SCHEMA = pa.schema(
     [
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 )
 
 
-def rows_of_a_release(number: int) -> Rows:
+def rows_of_a_release(number: int) -> PublishedRows:
     """Synthetic answers, as a release of so many queries has them."""
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ def rows_of_a_release(number: int) -> Rows:
             columns += [pa.repeat(pa.scalar("ranges"), count), queries, numbers, numbers]
             yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
-    return Rows("weekly", None, "5c" * 32, number, SCHEMA, batches)
+    return PublishedRows("weekly", None, "5c" * 32, number, SCHEMA, batches)
 
 
 def measure(kind: str, number: int, folder: Path) -> None:

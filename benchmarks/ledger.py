@@ -29,7 +29,7 @@ import yaml
 
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import Charge, Ledger
-from dpdist.privacy.protection import Records
+from dpdist.privacy.protection import ProtectedRecords
 
 DAILY = (125, 250, 500)
 SPEC = {
@@ -51,7 +51,7 @@ def charge(number: int, cap: Cap) -> Charge:
         "loss": Loss.gaussian(Fraction(1, 10**9)),
         "cap": cap,
         "spec_digest": "spec",
-        "protection": Records("add-remove", 1),
+        "protection": ProtectedRecords("add-remove", 1),
     }
     ledger = importlib.import_module("dpdist.privacy.ledger")
     if "counted" not in {field.name for field in dataclasses.fields(Charge)}:  # before 1.0

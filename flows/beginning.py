@@ -69,7 +69,7 @@ def init(
     """
     from dpdist.records.columns import columns_of, has_names, is_person
     from dpdist.spec import json_schema
-    from dpdist.spec.outline import Asked, outline
+    from dpdist.spec.outline import Stated, outline
 
     target = spec or Path(f"{dataset_of(records)}.yaml")
     if target.exists():
@@ -92,7 +92,7 @@ def init(
     chosen = _chosen(found, _parts(columns), person)
     chosen = [_told_kind(column, asks=asks) for column in chosen]
     place = os.path.relpath(records, target.parent)
-    asked = Asked(Path(place).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter)
+    asked = Stated(Path(place).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter)
     target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
     schema = target.parent / SCHEMA
     if not schema.exists():

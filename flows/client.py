@@ -32,7 +32,7 @@ KNOWN = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, L
 
 
 @dataclass(frozen=True)
-class Event:
+class StageEvent:
     """What happened to a release: a stage began or ended, or a line was reported of it."""
 
     stage: str
@@ -57,7 +57,7 @@ class ServedRelease:
 
     def __init__(self, address: Address, spec: str, period: datetime.date | None) -> None:
         self._address, self._place = address, f"/releases/{digest_of(spec)}/{period or '-'}"
-        self._run, self._told, self._events = "", 0, list[Event]()
+        self._run, self._told, self._events = "", 0, list[StageEvent]()
         self._end: dict[str, Any] | None = None
         self.release = self.dataset = ""
         while not (self._run or self._end):
@@ -66,7 +66,7 @@ class ServedRelease:
     def __iter__(self) -> ServedRelease:
         return self
 
-    def __next__(self) -> Event:
+    def __next__(self) -> StageEvent:
         """The next event. Raises: the refusal of the release, as often as it is asked for."""
         while not self._events:
             if self._end is not None:
@@ -95,7 +95,7 @@ class ServedRelease:
         if facts.get("run", self._run) != self._run:
             self._run, self._told = facts["run"], 0
             self.release, self.dataset = facts["release"], facts["dataset"]
-        new = [Event(*event) for event in facts.get("events", ())]
+        new = [StageEvent(*event) for event in facts.get("events", ())]
         self._events += new
         self._told += len(new)
         if "folder" in facts or "line" in facts:

@@ -20,7 +20,7 @@ from flows.terminal import loss_text, out
 
 if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
-    from dpdist.privacy.ledger import Budget, Ledger
+    from dpdist.privacy.ledger import DatasetBudget, Ledger
 
 app = typer.Typer(help="Print budgets, charges and what is left. The commands below explain, check and change the ledger.")
 
@@ -270,7 +270,7 @@ def _print_ledger(ledger: Ledger) -> None:
         out.print(events)
 
 
-def _explain_budget(budget: Budget, charges: dict[str, Loss], delta: float) -> None:
+def _explain_budget(budget: DatasetBudget, charges: dict[str, Loss], delta: float) -> None:
     facts, spent = _budget_facts(budget), budget.spent
     left = f", {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left"
     out.print(Text.assemble((budget.dataset, "bold"), left))
@@ -314,7 +314,7 @@ def _explain_release(ledger: Ledger, release: str) -> None:
     out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
 
 
-def _budget_facts(budget: Budget) -> dict[str, Any]:
+def _budget_facts(budget: DatasetBudget) -> dict[str, Any]:
     cap = budget.cap
     return {
         "dataset": budget.dataset,

@@ -91,3 +91,26 @@ def test_every_dask_cluster_takes_a_free_port() -> None:
     ]
     assert len(calls) > 9
     assert not [path for path, found in calls if 'dashboard_address="127.0.0.1:0"' not in "".join(found)]
+
+
+def test_every_class_name_has_one_meaning() -> None:
+    named: dict[str, list[str]] = {}
+    for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in named.items() if len(files) > 1} == {}
+
+
+def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
+    """Except the verifier, which is one file so that anybody can copy it out."""
+    long = [
+        str(file.relative_to(ROOT))
+        for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]
+        if _lines(file) > 450
+    ]
+    assert long == ["dpdist/verify.py"]
+
+
+def _lines(file: Path) -> int:
+    return file.read_text(encoding="utf-8").count("\n")

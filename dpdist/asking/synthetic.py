@@ -23,7 +23,7 @@ from dpdist.asking.kept import Kept, kept
 from dpdist.asking.published import Published
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.grids.nearest_tables import Axes, Family, nearest
+from dpdist.grids.nearest_tables import Axes, TableFamily, nearest
 from dpdist.grids.space import MOST_PRODUCTS, NotMeasured
 from dpdist.operators import Matrix
 
@@ -148,7 +148,7 @@ def model(published: Published) -> Model:
     lacking = next((each.name for place, each in enumerate(domain.plain) if not any(place in each for each in axes)), None)
     if lacking is not None:
         raise InvalidInput(f"this release measured no table of {lacking!r}, which its records would have")
-    family = Family(axes, domain.shape, (1.0,) * len(axes))
+    family = TableFamily(axes, domain.shape, (1.0,) * len(axes))
     if (cells := sum(map(family.size, axes))) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
     try:

@@ -20,7 +20,7 @@ from dpdist.arrays.vector import Held, LazyVector, Vector, batches, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.joint import JOINT_CELLS
-from dpdist.grids.nearest_tables import Family, nearest, threshold
+from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
 from dpdist.grids.non_negative import MOST_GROUPS, RULE, Effect, Group, covering, ratio
 from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Total
 from dpdist.workloads import Block, Workload
@@ -162,7 +162,7 @@ def together(
     out, distance = np.empty_like(values), 0.0
     tables = [part for part in parts if part.kind == "table"]
     if tables:
-        family = Family(tuple(part.axes for part in tables), shape, tuple(part.weight for part in tables))
+        family = TableFamily(tuple(part.axes for part in tables), shape, tuple(part.weight for part in tables))
         given = [values[part.first : part.stop].reshape(part.shape) for part in tables]
         found = nearest(family, given, family.total(given) if records is None else records, tolerance)
         distance = found.distance

@@ -27,7 +27,7 @@ THRESHOLD_STEPS = 200
 
 
 @dataclass(frozen=True)
-class Family:
+class TableFamily:
     """Tables of the same records.
 
     Attributes:
@@ -140,7 +140,7 @@ class Nearest:
     rounds: int
 
 
-def nearest(family: Family, tables: Sequence[Matrix], total: float, tolerance: float) -> Nearest:
+def nearest(family: TableFamily, tables: Sequence[Matrix], total: float, tolerance: float) -> Nearest:
     """The non-negative tables of a total that agree with each other and are closest to given ones.
 
     Args:

@@ -16,7 +16,7 @@ from dpdist.domain import Layout
 from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
-from dpdist.grids.dense import sensitivity_squared
+from dpdist.grids.columns import sensitivity_squared
 from dpdist.grids.participations import CHAINS, Crossing, number_of_chains, squared_at_most, squared_of_chains
 from dpdist.grids.product_space import ListedFactor
 from dpdist.grids.series import SeriesGrid

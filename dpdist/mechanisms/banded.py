@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, only_for_streams
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, only_for_streams
 from dpdist.mechanisms.kept import name_for, name_of
 from dpdist.strategies.bands import answers_in_bands, banded
 from dpdist.strategies.base import Strategy
@@ -26,7 +26,7 @@ class Banded(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if answers_in_bands(workload) else "the workload is not one filter of the past whose present counts"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         if question.setting.moved.participations is None:
             return "is for persons in several steps of a stream; ask for it by name"
         return only_for_streams(question)

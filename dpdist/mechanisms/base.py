@@ -117,7 +117,7 @@ class PlanWorkspace(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class AutoComparison:
     """What ``auto`` decides by: a function of the workload and the limits alone, so that every machine chooses the same.
 
     Attributes:
@@ -185,12 +185,12 @@ class Mechanism(ABC):
         del workload
         return None
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         """Whether its strategy is the certified optimum, so that others need not be compared."""
         del question
         return False
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         """Why ``auto`` does not compare a mechanism that could answer; None if it does."""
         return beaten(self, question)
 
@@ -235,14 +235,14 @@ class Mechanism(ABC):
         """The strategy for a workload that is not refused, with its cost."""
 
 
-def beaten(mechanism: Mechanism, question: Question) -> str | None:
+def beaten(mechanism: Mechanism, question: AutoComparison) -> str | None:
     """Why a mechanism need not be compared with a certified optimum."""
     if question.best is None or question.best.name == mechanism.name:
         return None
     return f"cannot beat {question.best.name!r}, which is certified; ask for it by name to compare"
 
 
-def only_for_streams(question: Question) -> str | None:
+def only_for_streams(question: AutoComparison) -> str | None:
     """Why a mechanism that measures step by step is not compared where all steps are measured at once."""
     if question.setting.stream:
         return None

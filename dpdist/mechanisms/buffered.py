@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, only_for_streams
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, only_for_streams
 from dpdist.mechanisms.kept import name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.buffers import buffered, is_growing_sum
@@ -23,7 +23,7 @@ class Buffered(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_growing_sum(workload) else "the workload is not one running sum that is held in memory"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return only_for_streams(question)
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, Setting, beaten, takes_long
+from dpdist.mechanisms.base import (
+    DENSE_CELLS,
+    AutoComparison,
+    Mechanism,
+    PlanWorkspace,
+    Request,
+    Setting,
+    beaten,
+    takes_long,
+)
 from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_dense, kept_for_persons, kept_worst, name_for, name_of
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
@@ -27,13 +36,13 @@ class Coa(Mechanism):
     worst = True
     supports_fractional_records = True
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         workload = question.workload
         if is_dyadic(workload) or (is_filters(workload) and question.cells > DENSE_CELLS):
             return False
         return question.out_of_reach(self.effort(workload)) is None
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         reason = beaten(self, question)
         if reason is not None or self.certifies(question):
             return reason

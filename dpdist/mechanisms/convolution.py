@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.mechanisms.kept import name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.filters import convolution, is_convolution
@@ -22,10 +22,10 @@ class Convolution(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_convolution(workload) else "the workload asks for more than filters along one attribute"
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         return is_dyadic(question.workload)
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpdist.grids.terms import subsets
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_much
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, takes_much
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.cuboids import bmax, datacube
@@ -22,7 +22,7 @@ class DataCube(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_marginals(workload) else ONLY
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return takes_much(self.planning_bytes(question.workload))
 
     def planning_bytes(self, workload: Workload) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpdist.errors import InvalidInput
-from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.partition import dawa
 from dpdist.workloads import Workload
@@ -28,7 +28,7 @@ class Dawa(Mechanism):
     def check(self, workload: Workload) -> None:
         dawa(workload)  # its refusals say what to do
 
-    def passed_over(self, question: Question) -> str:
+    def passed_over(self, question: AutoComparison) -> str:
         return "its error depends on the data and is not in the error bars; ask for it by name"
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

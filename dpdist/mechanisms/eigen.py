@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import DENSE_CELLS, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.eigen_queries import eigen_design
@@ -19,7 +19,7 @@ class Eigen(Mechanism):
     summary = "the best weights for the workload's eigenvectors, by groups of them for many cells"
     supports_fractional_records = True
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         reason = beaten(self, question) or (takes_long() if question.special else None)
         return reason or question.out_of_reach(self.effort(question.workload))
 

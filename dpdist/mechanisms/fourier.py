@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_much
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, takes_much
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.marginal_optima import fourier, marginal_weights
@@ -21,7 +21,7 @@ class FourierMechanism(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_marginals(workload) else ONLY
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return takes_much(self.planning_bytes(question.workload))
 
     def planning_bytes(self, workload: Workload) -> int:

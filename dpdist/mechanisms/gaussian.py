@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_much
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, takes_much
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.direct import gaussian
 from dpdist.workloads import Workload
@@ -14,7 +14,7 @@ class Gaussian(Mechanism):
     name = "gaussian"
     summary = "Gaussian noise on every answer; answers are not consistent with each other"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return takes_much(self.planning_bytes(question.workload))
 
     def instead(self, workload: Workload, memory_bytes: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dpdist.mechanisms.base import BOTH, REACH, Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import BOTH, REACH, AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.fixed import identity
 from dpdist.strategies.needs import NOMINAL_RATE
@@ -20,7 +20,7 @@ class IdentityMechanism(Mechanism):
     noises = BOTH
     supports_fractional_records = True
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:

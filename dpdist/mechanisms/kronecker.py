@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import DENSE_CELLS, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_terms, name_of
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Strategy
@@ -26,7 +26,7 @@ class KroneckerMechanism(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         workload = question.workload
         if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
             return False
@@ -34,7 +34,7 @@ class KroneckerMechanism(Mechanism):
             return False
         return not is_filters(workload) or filters_of(workload)[0].n <= DENSE_CELLS
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or (None if self.certifies(question) else takes_long())
 
     def effort(self, workload: Workload) -> Effort:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.direct import laplace
 from dpdist.workloads import Workload
@@ -15,7 +15,7 @@ class Laplace(Mechanism):
     summary = "Laplace noise on every answer; answers are not consistent with each other"
     noises = LAPLACE
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
     def planning_bytes(self, workload: Workload) -> int:

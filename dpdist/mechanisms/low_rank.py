@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.mechanisms.base import BOTH, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import BOTH, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.factorisation import low_rank
@@ -28,7 +28,7 @@ class LowRank(Mechanism):
     noises = BOTH
     supports_fractional_records = True
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         if question.norm == "l2" or question.cells > AUTO_CELLS:
             return beaten(self, question) or takes_long(AUTO_CELLS)
         return beaten(self, question) or (None if _of_low_rank(question.workload) else BEATEN)

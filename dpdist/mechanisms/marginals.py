@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from dpdist.mechanisms.base import REACH, Mechanism, PlanWorkspace, Question, Request, beaten, takes_much
+from dpdist.mechanisms.base import REACH, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_much
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Solve, Step, Strategy
@@ -30,10 +30,10 @@ class Marginals(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_marginals(workload) else ONLY
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         return not takes_over(question.workload, self.planning_bytes(question.workload))
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or (
             None if self.certifies(question) else takes_much(self.planning_bytes(question.workload))
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dpdist.errors import InvalidInput
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, beaten
 from dpdist.mechanisms.kept import name_of
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.needs import Effort, effort
@@ -30,7 +30,7 @@ class Nested(Mechanism):
             return str(reason)
         return None
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         """Where the optimum over all cells is out of reach and this one is not."""
         if question.special or self.refuses(question.workload) is not None:
             return False
@@ -38,7 +38,7 @@ class Nested(Mechanism):
             return False
         return question.out_of_reach(self.effort(question.workload)) is None
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or question.out_of_reach(self.effort(question.workload))
 
     def effort(self, workload: Workload) -> Effort:

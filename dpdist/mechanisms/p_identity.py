@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request, takes_long
+from dpdist.mechanisms.base import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.learnt_queries import p_identity
@@ -21,7 +21,7 @@ class PIdentity(Mechanism):
     noises = LAPLACE
     supports_fractional_records = True
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None if question.cells <= AUTO_CELLS else takes_long(AUTO_CELLS)
 
     def effort(self, workload: Workload) -> Effort:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import DENSE_CELLS, LAPLACE, Mechanism, PlanWorkspace, Question, Request, takes_long
+from dpdist.mechanisms.base import DENSE_CELLS, LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request, takes_long
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.learnt_products import p_identity_products
@@ -25,7 +25,7 @@ class PIdentityProducts(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_separable(workload) else "the workload holds queries that are no product over attributes"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         shape = question.workload.domain.shape
         if len(shape) == 1 and shape[0] <= DENSE_CELLS:
             return "of one attribute it is 'p-identity'; ask for it by name to compare"

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
-from dpdist.mechanisms.base import ALONE, Mechanism, Question, Setting, beyond_long, not_long
+from dpdist.mechanisms.base import ALONE, AutoComparison, Mechanism, Setting, beyond_long, not_long
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import NO_LIMITS, Effort, Limits
@@ -61,13 +61,13 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _question(norm: Norm, workload: Workload, limits: Limits, setting: Setting) -> Question:
-    asked = Question(workload, norm, limits, setting)
+def _question(norm: Norm, workload: Workload, limits: Limits, setting: Setting) -> AutoComparison:
+    asked = AutoComparison(workload, norm, limits, setting)
     able = (each for each in REGISTRY.values() if _cannot(each, asked) is None)
     return replace(asked, best=next((each for each in able if each.certifies(asked)), None))
 
 
-def _cannot(mechanism: Mechanism, question: Question) -> str | None:
+def _cannot(mechanism: Mechanism, question: AutoComparison) -> str | None:
     """Why a mechanism cannot answer."""
     if question.norm not in mechanism.noises:
         pure = "uses Gaussian noise; the budget is pure"
@@ -81,7 +81,7 @@ def _cannot(mechanism: Mechanism, question: Question) -> str | None:
     return mechanism.cannot(question.workload)
 
 
-def _reason(mechanism: Mechanism, question: Question) -> str | None:
+def _reason(mechanism: Mechanism, question: AutoComparison) -> str | None:
     """Why ``auto`` does not compare a mechanism."""
     cannot = _cannot(mechanism, question)
     return mechanism.passed_over(question) if cannot is None else cannot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from dpdist.mechanisms.base import REACH, REACH_BYTES, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import REACH, REACH_BYTES, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import FULL_RANK_PRODUCTS, NOMINAL_RATE, product_bytes
@@ -29,7 +29,7 @@ class Residual(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_separable(workload) else "the workload holds queries that are no product over attributes"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         alone = len(question.workload.domain.shape) == 1
         told = beaten(self, question) or (takes_long() if alone or question.special else None)
         return told or (None if self.fits(question.workload, REACH_BYTES) else TAKES_LONG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, beaten
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.exponential import smoothing
@@ -16,7 +16,7 @@ class Smoothing(Mechanism):
     name = "smoothing"
     summary = "exponential smoothing (ESM) of the optimum's program, for comparison with the papers"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or "approximates the program that 'coa' solves; ask for it by name to compare"
 
     def effort(self, workload: Workload) -> Effort:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_long
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, takes_long
 from dpdist.mechanisms.kept import name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.extended import through_horizons
@@ -27,7 +27,7 @@ class SquareRoot(Mechanism):
         answered = has_square_root(workload) or (is_long(workload) and is_past(workload))
         return None if answered else "the workload is not one filter of the past"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None if has_square_root(question.workload) else takes_long()
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from dpdist.grids.base import HELD_COPIES
-from dpdist.mechanisms.base import REACH, REACH_BYTES, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import REACH, REACH_BYTES, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_symmetric, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.exchangeable import SymmetricStrategy, symmetric
@@ -57,7 +57,7 @@ class Symmetric(Mechanism):
         parts = most_components(codes)
         return f"its symmetry gives {parts:,} parts, more than {MOST_COMPONENTS:,}" if parts > MOST_COMPONENTS else None
 
-    def certifies(self, question: Question) -> bool:
+    def certifies(self, question: AutoComparison) -> bool:
         """Where the optimum over all cells is out of reach and this one is not."""
         if question.special or self.refuses(question.workload) is not None:
             return False
@@ -66,11 +66,11 @@ class Symmetric(Mechanism):
             return False
         return self._too_large(question) is None
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         reason = beaten(self, question)
         return reason or (takes_long() if question.special else self._too_large(question))
 
-    def _too_large(self, question: Question) -> str | None:
+    def _too_large(self, question: AutoComparison) -> str | None:
         needs = self.effort(question.workload)
         if question.limits.exceeded_by(needs) is not None:
             return question.limits.exceeded_by(needs)

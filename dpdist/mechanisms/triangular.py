@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, only_for_streams, takes_long
+from dpdist.mechanisms.base import (
+    DENSE_CELLS,
+    AutoComparison,
+    Mechanism,
+    PlanWorkspace,
+    Request,
+    only_for_streams,
+    takes_long,
+)
 from dpdist.mechanisms.kept import kept_dense, kept_for_persons, name_for, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.filters import answers_growing, has_square_root
@@ -33,7 +41,7 @@ class Triangular(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if answers_growing(workload) else "the workload is not one filter of the past whose present counts"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         if question.setting.stream and question.cells > STREAM_STEPS and has_square_root(question.workload):
             return takes_long(STREAM_STEPS)
         return only_for_streams(question) or question.limits.exceeded_by(self.effort(question.workload))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpdist.mechanisms.base import BOTH, DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import BOTH, DENSE_CELLS, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.fixed import wavelet
 from dpdist.strategies.needs import worst_row_bytes
@@ -18,7 +18,7 @@ class Wavelet(Mechanism):
     summary = "noise on Haar wavelet coefficients along each ordered attribute"
     noises = BOTH
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         small = question.cells <= DENSE_CELLS and not question.special
         return beaten(self, question) or (None if small else takes_long())
 

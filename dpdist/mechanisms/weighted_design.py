@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.fixed import nodes
@@ -23,7 +23,7 @@ class WeightedDesign(Mechanism):
     noises = LAPLACE
     supports_fractional_records = True
 
-    def passed_over(self, question: Question) -> str:
+    def passed_over(self, question: AutoComparison) -> str:
         del question
         return "has more error than 'p-identity' on ranges, but may have less on marginals; ask for it by name to compare"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request, takes_long
+from dpdist.mechanisms.base import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request, takes_long
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import factor_bytes
@@ -26,7 +26,7 @@ class WeightedMarginals(Mechanism):
             return "the workload holds queries that are no product over attributes"
         return unmeasurable(workload)
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         alone = len(question.workload.domain.shape) == 1
         return takes_long() if question.special else ("of one attribute it is 'identity'" if alone else None)
 

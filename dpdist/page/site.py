@@ -19,7 +19,7 @@ from dpdist.page.comparable import Comparable
 from dpdist.page.figures import Words
 from dpdist.page.plots import plot
 from dpdist.page.trends import Answers, Edition, alike, answers_of, trends
-from dpdist.privacy.ledger import Budget
+from dpdist.privacy.ledger import DatasetBudget
 
 MARK = ".dpdist-site"
 
@@ -64,7 +64,7 @@ def _is_of(certificate: Mapping[str, Any], ledger: str | None) -> bool:
 
 
 def write(
-    dataset: str, found: Sequence[Edition], budgets: Sequence[Budget], target: Path, *, address: str | None = None
+    dataset: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget], target: Path, *, address: str | None = None
 ) -> Path:
     """The site: its pages and a copy of every release's page and files. An existing site is replaced as ``drafts`` says.
 
@@ -109,7 +109,7 @@ def _copy(one: Edition, place: Path) -> None:
         shutil.copyfile(one.folder / name, place / name)
 
 
-def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], budgets: Sequence[Budget]) -> str:
+def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], budgets: Sequence[DatasetBudget]) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
     seen: Counter[tuple[str, Comparable]] = Counter()
     rows: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
     ]
 
 
-def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Budget]) -> str:
+def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget]) -> str:
     """How the newest release was made, from its certificate, which was written from its spec."""
     newest = found[-1]
     return template("methodology.html").render(
@@ -162,7 +162,7 @@ def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Budget
     )
 
 
-def _budget(budgets: Sequence[Budget]) -> dict[str, Any] | None:
+def _budget(budgets: Sequence[DatasetBudget]) -> dict[str, Any] | None:
     """The timeline, and in words how much of every period's cap was spent."""
     if not budgets:
         return None

@@ -21,7 +21,7 @@ DROPPED = 0.025
 
 
 @dataclass(frozen=True)
-class Predicted:
+class SuppressionRates:
     """How often suppression errs, from the public errors alone: means over all answers.
 
     Attributes:
@@ -91,7 +91,7 @@ class Suppression:
         """The least answers that are shown, by their standard errors."""
         return np.asarray(self.below + self.at * errors)
 
-    def predicted(self, errors: Iterable[Matrix], noise: str) -> Predicted:
+    def predicted(self, errors: Iterable[Matrix], noise: str) -> SuppressionRates:
         """How often this errs for answers with these standard errors, given in parts.
 
         Answers hold sums of many draws. Under Laplace noise their tails lie between those of one draw and of a normal
@@ -109,7 +109,7 @@ class Suppression:
             rows += part.size
         one = np.ones(1)
         sure = max(NORMAL_95, -math.log(2 * DROPPED) / math.sqrt(2.0) if noise == "Laplace" else 0.0)
-        return Predicted(
+        return SuppressionRates(
             zero / rows,
             float(_above(self.at * one, one, noise)[0]),
             double / rows,
@@ -134,7 +134,7 @@ def suppressed_sentence(certificate: dict[str, Any]) -> str | None:
     facts = certificate.get("suppression")
     if facts is None:
         return None
-    predicted = Predicted(**{each.name: facts[each.name] for each in fields(Predicted)})
+    predicted = SuppressionRates(**{each.name: facts[each.name] for each in fields(SuppressionRates)})
     return (
         f"{facts['answers'] - facts['shown']:,} of {facts['answers']:,} answers are suppressed: they do not lie at least {facts['at']:g} "
         f"standard errors above {facts['below']:g}. The noisy answers alone decided; {predicted.sentence(facts['below'])}."
@@ -155,7 +155,7 @@ class Suppressed:
     table: pa.Table
     rule: Suppression
     all_rows: int
-    predicted: Predicted
+    predicted: SuppressionRates
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from dpdist.privacy.charges import Charge, Counted, CountedRecords, StreamPart
 from dpdist.privacy.checkpoints import Checkpoints
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.reading import LedgerReader
-from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Publication, Receipt
+from dpdist.privacy.receipts import Audit, Checkpoint, DatasetBudget, Publication, Receipt
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import (
     Abort,
@@ -54,11 +54,11 @@ from dpdist.process.private import private_file
 
 __all__ = [
     "Audit",
-    "Budget",
     "Charge",
     "Checkpoint",
     "Counted",
     "CountedRecords",
+    "DatasetBudget",
     "Ledger",
     "Publication",
     "Receipt",
@@ -179,7 +179,7 @@ class Ledger(LedgerReader):
         known = self._step(lambda connection: _taken(connection, command)).dataset
         return known is not None and known.run == run
 
-    def set_cap(self, dataset: str, *, cap: Cap, why: str) -> Budget:
+    def set_cap(self, dataset: str, *, cap: Cap, why: str) -> DatasetBudget:
         """Change a data set's cap: an event in the chain, with who and why.
 
         A cap below what is spent takes nothing back: it stops new charges.

@@ -148,19 +148,19 @@ class Protection(ABC):
         """
         if self._covers(other):
             return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
-        return self._changes_of_records(other) if isinstance(other, Records) else None
+        return self._changes_of_records(other) if isinstance(other, ProtectedRecords) else None
 
     @abstractmethod
     def _covers(self, other: Protection) -> bool:
         """Whether one change includes those of another protection in the same relation."""
 
     @abstractmethod
-    def _changes_of_records(self, other: Records) -> int | None:
+    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
         """``steps_to`` where the unit of the other is records, which come and go one by one."""
 
 
 @dataclass(frozen=True)
-class Records(Protection):
+class ProtectedRecords(Protection):
     """Some records, whoever they belong to.
 
     Attributes:
@@ -221,18 +221,18 @@ class Records(Protection):
         del other
         return False
 
-    def _changes_of_records(self, other: Records) -> int | None:
+    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
         one_by_one = self._one_by_one(other)
         return None if one_by_one is None else -(-one_by_one // self.most_records)
 
-    def _one_by_one(self, other: Records) -> int | None:
+    def _one_by_one(self, other: ProtectedRecords) -> int | None:
         if self.counted != other.counted:
             return None  # records of one kind may stand for any number of the other
         return other.records * (2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1)
 
 
 @dataclass(frozen=True)
-class RecordsInSteps(Records):
+class RecordsInSteps(ProtectedRecords):
     """Some records in each of some steps of a stream: a promise.
 
     Attributes:
@@ -286,14 +286,14 @@ class RecordsInSteps(Records):
         wider = self.participations >= other.participations and self.separation <= other.separation
         return wider and self.most_records >= other.most_records
 
-    def _changes_of_records(self, other: Records) -> int | None:
+    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
         return self._one_by_one(
             other
         )  # those that lie closer than the separation, or in one step of these, are moved one by one
 
 
 @dataclass(frozen=True)
-class Persons(Protection):
+class ProtectedPersons(Protection):
     """One person with all their records, of whom k count.
 
     Attributes:
@@ -346,9 +346,9 @@ class Persons(Protection):
 
     def _covers(self, other: Protection) -> bool:
         # a person may have any number of records, or of the persons of another column, or told apart otherwise
-        return isinstance(other, Persons) and self.person == other.person and not self.differs_in_type(other)
+        return isinstance(other, ProtectedPersons) and self.person == other.person and not self.differs_in_type(other)
 
-    def _changes_of_records(self, other: Records) -> int | None:
+    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
         if other.counted is not None:
             return None
         # a record that comes or goes replaces its person's records; a replaced one may belong to two persons
@@ -356,13 +356,13 @@ class Persons(Protection):
             other.records * (2 if other.neighbours == "replace-one" else 1) * (2 if self.neighbours == "add-remove" else 1)
         )
 
-    def differs_in_type(self, other: Persons) -> bool:
+    def differs_in_type(self, other: ProtectedPersons) -> bool:
         """Whether both say how they tell the persons of a column apart, and not alike."""
         return None not in (self.type, other.type) and self.type != other.type
 
 
 @dataclass(frozen=True)
-class PersonsInGroups(Persons):
+class PersonsInGroups(ProtectedPersons):
     """One person, of whom k records count in each of some groups.
 
     Attributes:
@@ -389,7 +389,7 @@ class PersonsInGroups(Persons):
 
 
 @dataclass(frozen=True)
-class PersonsInSteps(Persons):
+class PersonsInSteps(ProtectedPersons):
     """One person, of whom k records count in each of some steps of a stream.
 
     Attributes:
@@ -421,10 +421,10 @@ def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
     """The kind of protection whose bounds these are."""
     in_steps = "participations" in facts
     if "person" not in facts:
-        return RecordsInSteps if in_steps else Records
+        return RecordsInSteps if in_steps else ProtectedRecords
     if "most_groups" in facts:
         return PersonsInGroups
-    return PersonsInSteps if in_steps else Persons
+    return PersonsInSteps if in_steps else ProtectedPersons
 
 
 def _apart(protection: RecordsInSteps | PersonsInSteps) -> str:

@@ -17,7 +17,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import PRELIMINARIES
 from dpdist.privacy.facts import loss_of, reading
-from dpdist.privacy.receipts import Audit, Budget, Checkpoint, Publication, Receipt
+from dpdist.privacy.receipts import Audit, Checkpoint, DatasetBudget, Publication, Receipt
 from dpdist.privacy.rules.deciding import needed
 from dpdist.privacy.rules.state import UNUSED, Account, DataSet
 from dpdist.privacy.verifying import verify
@@ -86,14 +86,14 @@ class LedgerReader:
         known = self._read(lambda connection: tables.dataset_of(connection, dataset))
         return known.approvers if known is not None and known.named else None
 
-    def budgets(self, dataset: str | None = None, *, charges: bool = False) -> list[Budget]:
+    def budgets(self, dataset: str | None = None, *, charges: bool = False) -> list[DatasetBudget]:
         """Every data set and period with a charge or a cap, in order of first use; or those of one data set.
 
         Args:
             charges: whether each budget comes with its newest charges.
         """
 
-        def work(connection: Connection) -> list[Budget]:
+        def work(connection: Connection) -> list[DatasetBudget]:
             caps, accounts = sa.select(db.caps), sa.select(db.accounts)
             if dataset is not None:
                 caps, accounts = caps.where(db.caps.c.dataset == dataset), accounts.where(db.accounts.c.dataset == dataset)
@@ -112,13 +112,13 @@ class LedgerReader:
 
         return self._read(work)
 
-    def budget_after(self, release: str) -> Budget:
+    def budget_after(self, release: str) -> DatasetBudget:
         """The budget that a release was charged to, as it was then, with the charges up to its own.
 
         Raises: LedgerError for a release that is not charged.
         """
 
-        def work(connection: Connection) -> Budget:
+        def work(connection: Connection) -> DatasetBudget:
             own = tables.receipt(connection, release)
             if own is None or own.state == "aborted":
                 raise LedgerError(f"release {release!r} is not charged")
@@ -219,9 +219,9 @@ def _digest(connection: Connection, sequence: int) -> str | None:
     return connection.execute(sa.select(db.entries.c.digest).where(db.entries.c.sequence == sequence)).scalar()
 
 
-def _budget(dataset: str, period: str, known: DataSet, account: Account) -> Budget:
+def _budget(dataset: str, period: str, known: DataSet, account: Account) -> DatasetBudget:
     rule = account.rule or "exact"
-    return Budget(dataset, period, known.cap, known.protection, rule, account.spent, account.releases)
+    return DatasetBudget(dataset, period, known.cap, known.protection, rule, account.spent, account.releases)
 
 
 def _charged(connection: Connection, dataset: str, period: str, where: Any, newest: int | None = None) -> dict[str, Loss]:
@@ -242,6 +242,6 @@ def _facts_in(row: Any) -> dict[str, Any]:
         return dict(json.loads(row.facts))
 
 
-def _with_charges(connection: Connection, budget: Budget, until: int | None = None) -> Budget:
+def _with_charges(connection: Connection, budget: DatasetBudget, until: int | None = None) -> DatasetBudget:
     where = sa.true() if until is None else db.releases.c.sequence <= until
     return replace(budget, charges=_charged(connection, budget.dataset, budget.period, where, NEWEST_CHARGES))

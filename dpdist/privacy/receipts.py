@@ -84,7 +84,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Budget:
+class DatasetBudget:
     """One data set in one period: its cap and what was charged.
 
     Attributes:

@@ -26,7 +26,7 @@ WIDEST = 1 / 3
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A number with a 95 % interval."""
 
     value: float
@@ -68,11 +68,11 @@ class Ladder:
         """Which sums are added up."""
         return (np.arange(self.ends.size) <= self.reached).astype(np.float64)
 
-    def total(self, width: float, *, whole: bool = False) -> Estimate:
+    def total(self, width: float, *, whole: bool = False) -> IntervalEstimate:
         """What is beyond, up to the last rung that is seen, or on the whole ladder."""
         weights = np.ones(self.ends.size) if whole else self.weights
         value, error = float(weights @ self.sums), float(np.linalg.norm(weights * self.ends)) * self.deviation
-        return Estimate(value, value - width * error, value + width * error)
+        return IntervalEstimate(value, value - width * error, value + width * error)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class NoisyBeyond:
         found = {"beyond": self.share(1, of=(0, 1)).facts(), "records": records.facts(), "up_to": int(ladder.up_to)}
         return found if everything is None else {**found, "all_records": everything.facts()}
 
-    def _all_records(self, counted: float) -> Estimate | None:
+    def _all_records(self, counted: float) -> IntervalEstimate | None:
         """The number of all records of the file, None where little is known of it."""
         (ladder,), own = self.ladders, self.width * float(self.deviations[2])
         seen, whole = ladder.total(self.width), ladder.total(self.width, whole=True)
@@ -121,7 +121,7 @@ class NoisyBeyond:
             return None
         value = counted + seen.value
         low = value - math.hypot(seen.value - seen.low, own)
-        return Estimate(value, low, max(value, counted + whole.value) + math.hypot(whole.high - whole.value, own))
+        return IntervalEstimate(value, low, max(value, counted + whole.value) + math.hypot(whole.high - whole.value, own))
 
     def amounts(self, unit: float) -> dict[str, Any]:
         """What is said of a column: the shares of amounts above and below its range, and what these add to the sum of all.
@@ -136,7 +136,7 @@ class NoisyBeyond:
             "outside": self.share(1, 2, of=(0, 1, 2)).facts(),
             "above": self.share(1, of=(0, 1, 2)).facts(),
             "below": self.share(2, of=(0, 1, 2)).facts(),
-            "excess": Estimate(value * unit, (value - spread) * unit, (value + spread) * unit).facts(),
+            "excess": IntervalEstimate(value * unit, (value - spread) * unit, (value + spread) * unit).facts(),
             "up_to": [self.ladders[0].up_to * unit, self.ladders[1].up_to * unit],
         }
 

@@ -15,7 +15,7 @@ from dpdist.page.intervals import Possible
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.receipts import Budget
+from dpdist.privacy.receipts import DatasetBudget
 from dpdist.release.chosen import preliminary_of
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.output import PostprocessSpec
@@ -54,7 +54,7 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     }
 
 
-def budget_facts(budget: Budget, ledger: str | None) -> dict[str, Any]:
+def budget_facts(budget: DatasetBudget, ledger: str | None) -> dict[str, Any]:
     """What the data set had been charged when the release was.
 
     Args:

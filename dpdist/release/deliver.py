@@ -14,7 +14,7 @@ from dpdist.errors import DpdistError
 from dpdist.machine.objects import Place
 from dpdist.page import report
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import Rows, TargetKind
+from dpdist.spec.targets.base import PublishedRows, TargetKind
 
 BATCH_ROWS = 100_000
 """Rows that are held at once while a release is written; a warehouse may keep some batches more (benchmarks/deliver.py)."""
@@ -26,7 +26,7 @@ def deliver(place: Place, targets: Iterable[TargetKind]) -> list[str]:
         return [target.called for target in targets if target.write(rows)]
 
 
-def differences(rows: Rows, tables: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def differences(rows: PublishedRows, tables: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Of each table, by its kind and name, how it differs from the published rows of a release; empty if it does not."""
     for kind, name in tables:
         try:
@@ -35,7 +35,7 @@ def differences(rows: Rows, tables: Iterable[tuple[str, str]]) -> Iterator[tuple
             yield f"{kind} {name}", str(error)
 
 
-def _difference(rows: Rows, found: Iterator[pa.RecordBatch]) -> str:
+def _difference(rows: PublishedRows, found: Iterator[pa.RecordBatch]) -> str:
     there, sum_there = _sum_of_digests(found, rows.names)
     if there != rows.number:
         return f"it has {there:,} rows of the release, {rows.number:,} were published"
@@ -57,7 +57,7 @@ def _sum_of_digests(batches: Iterator[pa.RecordBatch], names: list[str]) -> tupl
 
 
 @contextmanager
-def rows_of(place: Place) -> Iterator[Rows]:
+def rows_of(place: Place) -> Iterator[PublishedRows]:
     """The rows of a published release, for the block. Raises: StoreError when a file of it was altered, or when it has no table."""
     with place.copied() as local:
         certificate = report.certificate_of(local)
@@ -79,7 +79,7 @@ def rows_of(place: Place) -> Iterator[Rows]:
                 columns += [column.cast(_plain(column.type)) for column in batch.columns]
                 yield pa.RecordBatch.from_arrays(columns, schema=whole)
 
-        yield Rows(certificate["release"], period, digest, number, whole, batches)
+        yield PublishedRows(certificate["release"], period, digest, number, whole, batches)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

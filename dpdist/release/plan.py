@@ -29,7 +29,7 @@ from dpdist.page.content import versions
 from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import SCALE_LIMIT, Kind
-from dpdist.privacy.ledger import Budget, StreamPart
+from dpdist.privacy.ledger import DatasetBudget, StreamPart
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.chosen import prepared
@@ -79,7 +79,7 @@ class Plan(Design):
     former: Plan | None = None
 
     def certificate(
-        self, budget: Budget | None = None, effect: Effect | None = None, *, ledger: str | None = None
+        self, budget: DatasetBudget | None = None, effect: Effect | None = None, *, ledger: str | None = None
     ) -> Claims:
         """What is guaranteed, to whom, and at what cost: public facts only.
 

@@ -21,7 +21,7 @@ Draw = Callable[[int], NDArray[np.int64]]
 """Gives so many samples of the noise."""
 
 
-class Counted(Protocol):
+class PreliminaryCount(Protocol):
     """What was counted of the records, in the memory of this process alone."""
 
     @property

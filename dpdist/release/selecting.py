@@ -29,12 +29,14 @@ from dpdist.release.count import check_not_empty, files_of, verify_files
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
 from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
-from dpdist.release.preliminary import Counted, PredictedErrors, Preliminary
+from dpdist.release.preliminary import PredictedErrors, Preliminary, PreliminaryCount
 from dpdist.spec import Job
 from dpdist.workloads import Workload
 
 
-def charge_before(before: Preliminary, root: Secret | None, source: Source | None, counted: Counted | None) -> Charge:
+def charge_before(
+    before: Preliminary, root: Secret | None, source: Source | None, counted: PreliminaryCount | None
+) -> Charge:
     """What the ledger is asked for; without what was counted, what can be said before that."""
     bound = None
     if root is not None and source is not None and counted is not None:

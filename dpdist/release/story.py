@@ -27,7 +27,7 @@ from dpdist.page import notebook, report
 from dpdist.page.certificate import Claims
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
-from dpdist.privacy.receipts import OF_RECORDS, Budget
+from dpdist.privacy.receipts import OF_RECORDS, DatasetBudget
 from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer
@@ -80,7 +80,7 @@ class Release:
     place: Place
     charged: bool
     tally: CountSummary
-    budget: Budget
+    budget: DatasetBudget
     certificate: Claims
 
     @property

@@ -10,7 +10,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.identities import digest_of
 from dpdist.session.parts import Budget, Persons, Question, Records
 from dpdist.session.planned import PlannedRelease
-from dpdist.session.values import Values, attribute
+from dpdist.session.values import DeclaredValues, attribute
 
 
 class Session:
@@ -30,7 +30,7 @@ class Session:
             more: other keys of all its specs, such as ``neighbours``.
         """
         self.dataset, self.cap, self.protect, self.more = dataset, cap, protect or Records(), more
-        self.attributes: dict[str, Values] = {}
+        self.attributes: dict[str, DeclaredValues] = {}
 
     def domain(self, meant: Mapping[str, Any] | Domain | None = None, /, **attributes: Any) -> Domain:
         """Declare the attributes of the records, each with all its values, in place of those declared before.

@@ -18,7 +18,7 @@ Outside = Literal["clip", "drop", "error"]
 
 
 @dataclass(frozen=True)
-class Values:
+class DeclaredValues:
     """The declared values of an attribute.
 
     Attributes:
@@ -33,7 +33,7 @@ class Values:
         return found
 
 
-def edges(*ends: float, outside: Outside | None = None, unit: str | None = None, **more: Any) -> Values:
+def edges(*ends: float, outside: Outside | None = None, unit: str | None = None, **more: Any) -> DeclaredValues:
     """Numbers in bins: each bin holds its lower edge and not its upper edge.
 
     Args:
@@ -47,7 +47,7 @@ def edges(*ends: float, outside: Outside | None = None, unit: str | None = None,
     return _values("edges", {"edges": list(ends), **given(outside=outside, unit=unit), **more})
 
 
-def numbers(first: int, last: int, *, width: int = 1, outside: Outside | None = None, **more: Any) -> Values:
+def numbers(first: int, last: int, *, width: int = 1, outside: Outside | None = None, **more: Any) -> DeclaredValues:
     """Whole numbers.
 
     Args:
@@ -62,7 +62,9 @@ def numbers(first: int, last: int, *, width: int = 1, outside: Outside | None = 
     return _values("numbers", {"from": first, "to": last, **wide, **given(outside=outside), **more})
 
 
-def dates(first: object, last: object, *, every: Every = "day", outside: Outside | None = None, **more: Any) -> Values:
+def dates(
+    first: object, last: object, *, every: Every = "day", outside: Outside | None = None, **more: Any
+) -> DeclaredValues:
     """Steps of a calendar.
 
     Args:
@@ -77,7 +79,7 @@ def dates(first: object, last: object, *, every: Every = "day", outside: Outside
     return _values("dates", {"dates": steps, **given(outside=outside), **more})
 
 
-def categories(*names: str, other: str | None = None, missing: str | None = None, **more: Any) -> Values:
+def categories(*names: str, other: str | None = None, missing: str | None = None, **more: Any) -> DeclaredValues:
     """Values without an order.
 
     Args:
@@ -90,7 +92,7 @@ def categories(*names: str, other: str | None = None, missing: str | None = None
     return _values("categories", {"categories": list(names), **given(other=other, missing=missing), **more})
 
 
-def attribute(name: str, meant: Any) -> Values:
+def attribute(name: str, meant: Any) -> DeclaredValues:
     """What an attribute is declared to be.
 
     Args:
@@ -98,7 +100,7 @@ def attribute(name: str, meant: Any) -> Values:
             ``dpdist.Attribute`` or a categorical type of pandas or Polars with the names; or the keys of a spec.
     Raises: InvalidSpec, InvalidInput.
     """
-    if isinstance(meant, Values):
+    if isinstance(meant, DeclaredValues):
         return meant
     if isinstance(meant, Attribute):
         return _values(name, _of_attribute(meant))
@@ -107,9 +109,9 @@ def attribute(name: str, meant: Any) -> Values:
     return _values(name, dict(meant) if isinstance(meant, Mapping) else {"categories": _names(name, meant)})
 
 
-def _values(name: str, content: Content) -> Values:
+def _values(name: str, content: Content) -> DeclaredValues:
     check(AttributeSpec, name, content)
-    return Values(content)
+    return DeclaredValues(content)
 
 
 def _names(name: str, meant: Any) -> list[str]:

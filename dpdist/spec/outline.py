@@ -26,7 +26,7 @@ WORDS: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class Stated:
     """What the person who starts a release has said.
 
     Attributes:
@@ -44,7 +44,7 @@ class Asked:
     delimiter: str | None = None
 
 
-def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: bool) -> str:
+def outline(columns: Sequence[Column], asked: Stated, *, schema: str, public: bool) -> str:
     """The text of a spec over some columns.
 
     Args:

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.receipts import Budget
+from dpdist.privacy.receipts import DatasetBudget
 from flows import books
 from flows.observed import certificates
 from flows.observed.expected import NEWEST, expected
@@ -35,7 +35,7 @@ BY = ["dataset"]
 class LedgerFigures:
     """What the ledger knows, by data set; all empty where it could not be read."""
 
-    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    budgets: Mapping[str, DatasetBudget] = field(default_factory=dict)
     states: Mapping[tuple[str, str], int] = field(default_factory=dict)
     released: Mapping[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 

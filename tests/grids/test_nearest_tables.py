@@ -17,7 +17,7 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.grids import fitted_tables, nearest_tables
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.fitted_tables import fitted_answers, kind_of, parts_of, together
-from dpdist.grids.nearest_tables import Family, nearest, threshold
+from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
 from dpdist.operators import Groups, Identity, Padded, Prefix, Total
 from dpdist.workloads import Block, Workload, explicit, marginals, random_ranges
 
@@ -26,8 +26,8 @@ WAYS: list[tuple[int, ...]] = [(0, 1), (1, 2), (0, 2)]
 NESTED: list[tuple[int, ...]] = [(), (0,), (0, 1), (1, 2)]
 
 
-def family(axes: list[tuple[int, ...]] = WAYS, weights: tuple[float, ...] | None = None) -> Family:
-    return Family(tuple(axes), SHAPE, weights or (1.0,) * len(axes))
+def family(axes: list[tuple[int, ...]] = WAYS, weights: tuple[float, ...] | None = None) -> TableFamily:
+    return TableFamily(tuple(axes), SHAPE, weights or (1.0,) * len(axes))
 
 
 def sums(axes: tuple[int, ...], cells: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def sums(axes: tuple[int, ...], cells: np.ndarray) -> np.ndarray:
     return np.asarray(cells.sum(axis=tuple(axis for axis in range(3) if axis not in axes)))
 
 
-def tables(kind: Family, cells: np.ndarray) -> list[np.ndarray]:
+def tables(kind: TableFamily, cells: np.ndarray) -> list[np.ndarray]:
     return [sums(axes, cells) for axes in kind.axes]
 
 
@@ -43,11 +43,11 @@ def flat(found: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.ravel(table) for table in found])
 
 
-def weights_of(kind: Family) -> np.ndarray:
+def weights_of(kind: TableFamily) -> np.ndarray:
     return np.concatenate([np.full(kind.size(axes), w) for axes, w in zip(kind.axes, kind.weights, strict=True)])
 
 
-def noisy(kind: Family, cells: np.ndarray, scale: float, seed: int) -> list[np.ndarray]:
+def noisy(kind: TableFamily, cells: np.ndarray, scale: float, seed: int) -> list[np.ndarray]:
     """Tables with noise of their own each, which do not agree."""
     state = np.random.default_rng(seed)
     return [table + scale * state.standard_normal(np.shape(table)) for table in tables(kind, cells)]
@@ -66,7 +66,7 @@ def test_thresholds_by_hand_and_by_sorting() -> None:
 
 
 @pytest.mark.parametrize("kind", [family(), family(NESTED, (9.0, 0.5, 2.0, 1.0)), family([(0, 1), (0, 1)])])
-def test_agreeing_tables_are_the_projection(kind: Family) -> None:
+def test_agreeing_tables_are_the_projection(kind: TableFamily) -> None:
     """Against dense weighted least squares over all cells."""
     cells = np.eye(24).reshape(24, *SHAPE)
     dense = np.array([flat(tables(kind, each)) for each in cells]).T
@@ -77,7 +77,7 @@ def test_agreeing_tables_are_the_projection(kind: Family) -> None:
 
 
 @pytest.mark.parametrize("kind", [family(), family(NESTED, (9.0, 0.5, 2.0, 1.0))])
-def test_the_nearest_tables_against_a_general_solver(kind: Family) -> None:
+def test_the_nearest_tables_against_a_general_solver(kind: TableFamily) -> None:
     truth = np.zeros(SHAPE)
     truth[0, 0, 1], truth[2, 1, 3] = 30.0, 12.0
     given_ = noisy(kind, truth, 6.0, 7)
@@ -108,7 +108,7 @@ cells_ = st.lists(st.integers(0, 3), min_size=24, max_size=24).map(
 
 
 @given(cells_, st.sampled_from([family(), family(NESTED, (9.0, 0.5, 2.0, 1.0))]), st.floats(0.1, 50), st.integers(0, 10**6))
-def test_fitted_tables_are_never_worse(cells: np.ndarray, kind: Family, scale: float, seed: int) -> None:
+def test_fitted_tables_are_never_worse(cells: np.ndarray, kind: TableFamily, scale: float, seed: int) -> None:
     """For any data and noise: given the number of records, without exception; where it is estimated, but for its own error."""
     given_, truth, w = noisy(kind, cells, scale, seed), flat(tables(kind, cells)), weights_of(kind)
 

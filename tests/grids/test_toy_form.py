@@ -15,7 +15,7 @@ from dpdist.domain import Layout
 from dpdist.errors import InvalidSpec
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Counts, Grid, Norm, StageBytes, answer_bytes
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.mechanisms.registry import REGISTRY, table
 from dpdist.operators import Dense, Matrix
 from dpdist.page import report
@@ -98,7 +98,7 @@ class Star(Mechanism):
         cells = workload.shape[1]
         return None if cells <= 100 else f"a star takes up to 100 cells, found {cells}"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.mechanisms.registry import REGISTRY, table
 from dpdist.operators import Dense
@@ -39,7 +39,7 @@ class Rotation(Mechanism):
         cells = workload.shape[1]
         return None if cells <= MOST_CELLS else f"a rotation takes up to {MOST_CELLS} cells, found {cells}"
 
-    def passed_over(self, question: Question) -> str | None:
+    def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

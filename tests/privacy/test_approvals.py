@@ -14,12 +14,12 @@ from dpdist.privacy import approvals, database
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, opened
-from dpdist.privacy.protection import Records
+from dpdist.privacy.protection import ProtectedRecords
 from dpdist.privacy.rules.state import LedgerEvent
 from flows import cli
 from tests import small
 
-CAP, PROTECTION = Cap(rho=Fraction(1)), Records("add-remove", 1)
+CAP, PROTECTION = Cap(rho=Fraction(1)), ProtectedRecords("add-remove", 1)
 
 
 def charge(release: str, asked: str = "spec", dataset: str = "people") -> Charge:

@@ -16,8 +16,8 @@ from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.charges import CountedRecords, StreamPart
 from dpdist.privacy.facts import cap_facts, cap_of, loss_facts, loss_of
 from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.protection import Records
-from dpdist.privacy.receipts import Budget, KnownRecords, Receipt
+from dpdist.privacy.protection import ProtectedRecords
+from dpdist.privacy.receipts import DatasetBudget, KnownRecords, Receipt
 from dpdist.privacy.rules.charging import check_same
 from dpdist.privacy.rules.commands import Reserve
 from tests.privacy.test_ledger import CAP, RECORDS, charge, commit, drawing, tamper
@@ -84,7 +84,7 @@ def test_whether_this_call_charged_is_no_part_of_a_receipt() -> None:
 def test_the_course_of_a_budget() -> None:
     """Shares that are left after each of the newest charges, behind those that are not listed."""
     charges = {"b": Loss.gaussian(Fraction(1, 10)), "c": Loss.gaussian(Fraction(1, 20))}
-    budget = Budget("people", "total", CAP, RECORDS, "exact", Loss.gaussian(Fraction(1, 4)), 3, charges)
+    budget = DatasetBudget("people", "total", CAP, RECORDS, "exact", Loss.gaussian(Fraction(1, 4)), 3, charges)
     assert [name for name, _ in budget.course] == ["b", "c"]
     assert [left for _, left in budget.course] == pytest.approx([1 / 3, 1 / 6], rel=1e-12)
     assert budget.left == Fraction(1, 20)
@@ -104,7 +104,7 @@ PART = StreamPart("weeks", "digest", 0, 4)
         ({"part": PART}, {"part": replace(PART, stop=5)}, "steps"),
         ({"own": Loss.gaussian(Fraction(1, 5))}, {}, "budget"),
         ({"own": Loss(rho=Fraction(1, 10), slack=Fraction(1))}, {}, None),
-        ({"protection": Records("add-remove", 2)}, {}, "unit"),
+        ({"protection": ProtectedRecords("add-remove", 2)}, {}, "unit"),
         ({"spec_digest": "other"}, {}, "spec"),
         ({"dataset": "others"}, {}, "data set"),
         ({"period": "2026-01"}, {}, "budget period"),

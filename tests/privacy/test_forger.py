@@ -26,7 +26,7 @@ from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.ledger import Ledger, Publication
-from dpdist.privacy.protection import Persons
+from dpdist.privacy.protection import ProtectedPersons
 from dpdist.privacy.rules import charging, deciding
 from dpdist.privacy.rules.state import LedgerEvent
 from tests.privacy.test_ledger import CAP, RECORDS, charge, drawing, finished, part_of
@@ -133,7 +133,7 @@ SIGNERS = [Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number
 KEYS = [approvals.public_of(key) for key in SIGNERS]
 
 
-PERSONS = Persons("add-remove", 1, "who", type="text")
+PERSONS = ProtectedPersons("add-remove", 1, "who", type="text")
 
 
 def declared(cap: Cap = CAP) -> Act:

@@ -26,7 +26,7 @@ from dpdist.privacy.accounting import RHO_DENOMINATOR, Calibration, Cap, Loss, R
 from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart
-from dpdist.privacy.protection import Persons, Records
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords
 from dpdist.privacy.rules.state import LedgerEvent
 from tests import HANGS
 from tests.forked import FORKED
@@ -36,7 +36,7 @@ CAP = Cap(rho=Fraction(3, 10))
 
 
 ROOT = Secret(bytes(range(32)))
-RECORDS = Records("add-remove", 1)
+RECORDS = ProtectedRecords("add-remove", 1)
 
 
 def charge(
@@ -641,7 +641,7 @@ def test_a_stream_measures_no_steps_of_periods_that_have_not_paid(ledger: Ledger
 
 def test_persons_of_one_cap_are_told_apart_in_one_way(ledger: Ledger) -> None:
     """Also after a row that does not say how, as older versions wrote them; the ledger replays what it allowed."""
-    number, text, unsaid = (Persons("add-remove", 1, "who", type=kind) for kind in ("integer", "text", None))
+    number, text, unsaid = (ProtectedPersons("add-remove", 1, "who", type=kind) for kind in ("integer", "text", None))
     ledger.reserve(charge("a", protection=number))
     ledger.reserve(charge("b", protection=unsaid))
     with pytest.raises(
@@ -794,13 +794,13 @@ def test_an_abort_amid_begin_drawing(ledger: Ledger, url: str, monkeypatch: pyte
 
 def test_charges_of_another_unit_are_converted_or_refused(ledger: Ledger) -> None:
     cap = Cap(rho=Fraction(1))
-    three = Records("add-remove", 3)
+    three = ProtectedRecords("add-remove", 3)
     ledger.reserve(charge("declares", cap=cap, protection=three))
-    one = Records("add-remove", 1)
+    one = ProtectedRecords("add-remove", 1)
     ledger.reserve(charge("one", cap=cap, rho=Fraction(1, 100), protection=one))  # three steps: nine times rho
-    replaced = Records("replace-one", 1)
+    replaced = ProtectedRecords("replace-one", 1)
     ledger.reserve(charge("replaced", cap=cap, rho=Fraction(1, 100), protection=replaced))
-    person = Persons("add-remove", 1, "email")
+    person = ProtectedPersons("add-remove", 1, "email")
     ledger.reserve(charge("person", cap=cap, rho=Fraction(1, 100), protection=person))  # a record is two persons' change
     assert {name: loss.rho for name, loss in ledger.charges("people", "total").items()} == {
         "declares": Fraction(1, 10),

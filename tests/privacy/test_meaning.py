@@ -10,9 +10,9 @@ from scipy import stats
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import found_at_most, meaning
-from dpdist.privacy.protection import Persons, Records
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords
 
-RECORD = Records("add-remove", 1)
+RECORD = ProtectedRecords("add-remove", 1)
 
 
 @pytest.mark.parametrize("rho", [1e-4, 0.02, 0.1, 0.5, 2.0, 20.0])
@@ -45,7 +45,7 @@ def test_words_follow_epsilon_unit_and_relation() -> None:
     loss = Loss.laplace(Fraction(1, 2))
     guess = meaning(loss, RECORD)["guess"]
     assert "at most 8.3 of 100 cases where it is yes. Blind guessing gets 5." in guess
-    person = meaning(loss, Persons("replace-one", 3, "email"))
+    person = meaning(loss, ProtectedPersons("replace-one", 3, "email"))
     assert "any one person is in the data, or what their records say" in person["headline"]
     assert "whether a person is in the data" in person["guess"]
-    assert "any 4 records are in the data, or what they say" in meaning(loss, Records("replace-one", 4))["headline"]
+    assert "any 4 records are in the data, or what they say" in meaning(loss, ProtectedRecords("replace-one", 4))["headline"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.protection import Persons, Protection, Records, RecordsInSteps
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection, RecordsInSteps
 from dpdist.spec import load
 from tests import small
 
@@ -20,7 +20,7 @@ MOST = 3
 UNIVERSE = [(person, cell) for person in "abc" for cell in (0, 1)]
 EVERY: list[Data] = [d for size in range(MOST + 1) for d in combinations_with_replacement(UNIVERSE, size)]
 PROTECTIONS = [
-    Records(neighbours, most) if person is None else Persons(neighbours, most, person)
+    ProtectedRecords(neighbours, most) if person is None else ProtectedPersons(neighbours, most, person)
     for neighbours, most, person in product(("add-remove", "replace-one"), (1, 2, 3), (None, "who"))
 ]
 
@@ -128,17 +128,17 @@ def test_steps_of_another_length_are_another_promise() -> None:
 
 
 def test_units_that_do_not_follow_from_each_other() -> None:
-    other = Persons("add-remove", 1, "household")
-    assert Persons("replace-one", 1, "person").steps_to(other) is None
-    assert Records("replace-one", 10**6).steps_to(other) is None
+    other = ProtectedPersons("add-remove", 1, "household")
+    assert ProtectedPersons("replace-one", 1, "person").steps_to(other) is None
+    assert ProtectedRecords("replace-one", 10**6).steps_to(other) is None
 
 
 def test_persons_told_apart_in_another_way_are_other_persons() -> None:
     """As whole numbers 1 and 01 are one person, as texts two: a loss for either says nothing of both."""
-    number, text, unsaid = (Persons("replace-one", 1, "who", type=kind) for kind in ("integer", "text", None))
+    number, text, unsaid = (ProtectedPersons("replace-one", 1, "who", type=kind) for kind in ("integer", "text", None))
     assert number.steps_to(text) is text.steps_to(number) is None
     assert number.steps_to(number) == number.steps_to(unsaid) == unsaid.steps_to(text) == 1
-    assert number.steps_to(Records("add-remove", 1)) == 1
+    assert number.steps_to(ProtectedRecords("add-remove", 1)) == 1
     assert number == text  # one release, whatever an older version wrote down of it
     assert Protection.from_facts(number.facts()).type == "integer"
     with pytest.raises(InvalidInput, match="'type' is 'text' or 'integer'"):
@@ -157,38 +157,38 @@ def test_facts_are_read_back() -> None:
         with pytest.raises(InvalidInput, match="a protection"):
             Protection.from_facts(facts)
     with pytest.raises(InvalidInput, match="found most_records=0; give 1 or more"):
-        Records("add-remove", 0)
+        ProtectedRecords("add-remove", 0)
     with pytest.raises(InvalidInput, match="found 'bounded'; choose one of them"):
-        Records("bounded", 1)
+        ProtectedRecords("bounded", 1)
 
 
 def test_what_is_said_depends_on_unit_relation_and_bound() -> None:
     said = {(p.sentence, p.bound if p.enforced else "") for p in PROTECTIONS}
     assert len(said) == len(PROTECTIONS)
     assert all(("Enforced while counting" in p.bound) == p.enforced == (p.person is not None) for p in PROTECTIONS)
-    assert Records("add-remove", 1).unit == "records"
-    assert Persons("add-remove", 1, "e-mail").unit == "persons by column 'e-mail'"
+    assert ProtectedRecords("add-remove", 1).unit == "records"
+    assert ProtectedPersons("add-remove", 1, "e-mail").unit == "persons by column 'e-mail'"
 
 
 SENTENCES = {
-    Records("add-remove", 1): ("One record is added or removed.", "1 record", "any one record"),
-    Records("add-remove", 2): ("Up to 2 records are added or removed.", "2 records", "any 2 records"),
-    Records("replace-one", 1): (
+    ProtectedRecords("add-remove", 1): ("One record is added or removed.", "1 record", "any one record"),
+    ProtectedRecords("add-remove", 2): ("Up to 2 records are added or removed.", "2 records", "any 2 records"),
+    ProtectedRecords("replace-one", 1): (
         "One record is replaced by any other, added or removed.",
         "1 record",
         "any one record",
     ),
-    Records("replace-one", 2): (
+    ProtectedRecords("replace-one", 2): (
         "Up to 2 records are replaced by any others, added or removed.",
         "2 records",
         "any 2 records",
     ),
-    Persons("add-remove", 1, "who"): (
+    ProtectedPersons("add-remove", 1, "who"): (
         "All records of one person, those with one value of column 'who', are added or removed together.",
         "1 record counts",
         "any one person",
     ),
-    Persons("replace-one", 2, "who"): (
+    ProtectedPersons("replace-one", 2, "who"): (
         "All records of one person, those with one value of column 'who', are replaced by any other records with one value that no "
         "other person has, added or removed together.",
         "2 records count",

@@ -17,7 +17,7 @@ from dpdist.errors import LedgerError
 from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt
-from dpdist.privacy.protection import Records
+from dpdist.privacy.protection import ProtectedRecords
 from flows.observed.metrics import registry
 from tests import small
 from tests.postgres import Server
@@ -147,7 +147,7 @@ def test_a_committed_release_is_out_of_the_application_s_reach(
 
 def charged(database: Database, loss: Loss, release: str = "r1") -> Receipt:
     """A release that the application reserved, under a cap of the owner."""
-    cap, protection = Cap(epsilon=Fraction(10), delta=Fraction(1, 10**6)), Records("add-remove", 1)
+    cap, protection = Cap(epsilon=Fraction(10), delta=Fraction(1, 10**6)), ProtectedRecords("add-remove", 1)
     owner, application = Ledger(database.url("owner")), Ledger(database.url("application"))
     owner.declare("people", cap, protection)
     receipt = application.reserve(

@@ -16,7 +16,7 @@ from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.charges import Charge, Counted, CountedRecords, StreamPart
 from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.protection import Records
+from dpdist.privacy.protection import ProtectedRecords
 from dpdist.privacy.receipts import Receipt
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import Abort, BeginDrawing, ChangeCap, Command, Commit, Reserve
@@ -113,7 +113,7 @@ def charge_of(ask: Ask, cap: tuple[Fraction, Fraction]) -> Charge:
         dataset=ask.dataset,
         loss=replace(Loss.gaussian(ask.rho), failure=ask.failure),
         cap=Cap(rho=rho, selection=selection, per="week" if ask.dataset == "weeks" else "total"),
-        protection=Records("add-remove", ask.most_records),
+        protection=ProtectedRecords("add-remove", ask.most_records),
         spec_digest="spec",
         asked="asked",
         counted=Counted(lambda _: ask.counts, CountedRecords(f"{ask.counts} {sorted(ask.files)}", tuple(sorted(ask.files)))),

@@ -15,7 +15,7 @@ import pytest
 
 from dpdist import strategies
 from dpdist.domain import Attribute, Domain, Layout
-from dpdist.grids import dense
+from dpdist.grids import columns
 from dpdist.grids.adaptive import adaptive_grid, best_tree, interval_costs, reduced
 from dpdist.grids.base import Norm
 from dpdist.machine.engine import inline
@@ -98,7 +98,7 @@ def test_the_bound_without_comparing_pairs_holds_too(norm: Norm) -> None:
     mixing = np.array([[5, -5, 1], [3, -3, 0]])
     base = Dense(np.eye(3))
     worst = brute_force_sensitivity(mixing, "replace-one", 1, power=1 if norm == "l1" else 2)
-    measure = dense.l1_sensitivity if norm == "l1" else dense.sensitivity_squared
+    measure = columns.l1_sensitivity if norm == "l1" else columns.sensitivity_squared
     assert worst <= measure(mixing, base, "replace-one") <= worst + 1  # compared in floating point, rounded up
     none = Sizes(pair_cells=1, pair_work=1)
     assert measure(mixing, base, "replace-one", none) >= worst

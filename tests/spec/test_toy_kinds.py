@@ -25,7 +25,7 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import explained, json_schema, load
 from dpdist.spec.attributes import ATTRIBUTES
 from dpdist.spec.attributes.base import Values
-from dpdist.spec.outline import Asked, outline
+from dpdist.spec.outline import Stated, outline
 from dpdist.spec.queries import QUERIES
 from dpdist.spec.queries.base import OverOrder
 from dpdist.spec.queries.series import FILTERS, FilterKind
@@ -178,7 +178,7 @@ def test_a_kind_of_values_is_counted_described_and_outlined(home: Path) -> None:
     done = small.run(path, home)
     assert done.certificate["method"]["attributes"]["work"]["values"] == "the letters from a to d"
     assert done.answers.arrow["work"].to_pylist() == ["a", "b", "c", "d", "others"]
-    asked = Asked("records.parquet", "small")
+    asked = Stated("records.parquet", "small")
     columns = [Column("flag", "text"), Column("odd", "unknown")]
     assert "    # letters: LAST" in outline(columns, asked, schema="x", public=False)
 

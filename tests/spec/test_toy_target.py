@@ -22,7 +22,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import explained, json_schema, load
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import Rows, TargetKind
+from dpdist.spec.targets.base import PublishedRows, TargetKind
 from dpdist.spec.values import PathText
 from tests import small
 
@@ -36,7 +36,7 @@ class ToLines(TargetKind):
         if not Path(self.lines).parent.is_dir():
             raise StoreError(f"there is no folder for {self.lines}; make it")
 
-    def write(self, rows: Rows) -> bool:
+    def write(self, rows: PublishedRows) -> bool:
         file = Path(self.lines)
         written = file.read_text().splitlines() if file.exists() else []
         others = [line for line in written if json.loads(line)["release"] != rows.release]

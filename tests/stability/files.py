@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from dpdist.privacy.protection import Persons, Protection, Records
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
 
 Record = tuple[str, int | None, str | None]
 """Person, a whole number ``a`` and a category ``b``; either may be missing or outside the domain."""
@@ -124,6 +124,6 @@ def tells(form: str, protection: Protection) -> bool:
 
 
 PROTECTIONS = [
-    Records(neighbours, most) if person is None else Persons(neighbours, most, person)
+    ProtectedRecords(neighbours, most) if person is None else ProtectedPersons(neighbours, most, person)
     for person, most, neighbours in product((None, "who"), (1, 2, 3), ("add-remove", "replace-one"))
 ]

@@ -19,7 +19,7 @@ from dpdist.grids.adaptive import interval_costs, longest
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
-from dpdist.privacy.protection import Persons, Protection, Records
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.quantities.counts import Distances, RecordCounts
 from dpdist.records import counting, persons, sources
 from dpdist.release import count
@@ -224,7 +224,7 @@ def test_all_mechanisms_over_all_choices_of_records(
 
 def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path: Path) -> None:
     """What the certificate of 0.1.0 said: when a record that counts vanishes, the next one counts instead."""
-    pipeline, person = pipelines("parquet, clip"), Persons("add-remove", 1, "who")
+    pipeline, person = pipelines("parquet, clip"), ProtectedPersons("add-remove", 1, "who")
     plan = planned(tmp_path, "identity", person, "clip")
     assert plan is not None
     whole, less = (
@@ -233,7 +233,7 @@ def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path:
     )
     moved = int(np.abs(whole - less).sum())
     assert moved == 2 > person.distance.length
-    steps = person.steps_to(Records("add-remove", 1))
+    steps = person.steps_to(ProtectedRecords("add-remove", 1))
     assert steps is not None
     assert moved <= steps * person.distance.length
 
@@ -284,7 +284,7 @@ FAULTS = [
 def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above is not blind: with a fault in a step, the declared distance is exceeded."""
     of_persons = "person" in fault or "bound" in fault
-    protection = Persons("add-remove", 2, "who") if of_persons else Records("add-remove", 2)
+    protection = ProtectedPersons("add-remove", 2, "who") if of_persons else ProtectedRecords("add-remove", 2)
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":

@@ -13,7 +13,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import discrete_gaussian
-from dpdist.privacy.protection import Persons, Protection, Records
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.privacy.selection import selection
 from dpdist.records import names, sources
 from dpdist.records.names import Names, names_of
@@ -21,10 +21,10 @@ from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_p
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
 PROTECTIONS = [
-    Records("add-remove", 1),
-    Records("replace-one", 2),
-    Persons("add-remove", 2, "who"),
-    Persons("replace-one", 1, "who"),
+    ProtectedRecords("add-remove", 1),
+    ProtectedRecords("replace-one", 2),
+    ProtectedPersons("add-remove", 2, "who"),
+    ProtectedPersons("replace-one", 1, "who"),
 ]
 DOMAIN = Domain((Attribute("b", categories=("placeholder",), other="other", missing="none"),))
 WRONG = 1e-4
@@ -77,7 +77,7 @@ def test_names_and_their_counts_show_nowhere() -> None:
 
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "first_of_each", lambda rows, most: np.arange(rows.size))
-    protection = Persons("add-remove", 2, "who")
+    protection = ProtectedPersons("add-remove", 2, "who")
     assert moved(tmp_path, "parquet", protection)[0] > protection.distance.records**2
 
 
@@ -87,7 +87,7 @@ def test_an_audit_of_two_files_whose_rare_names_differ(tmp_path: Path, planted: 
     of their own is it published. Of a private selection the verdict is wrong with probability 1e-4 at most; a threshold of somebody who
     forgot that a person has two records is found with a probability of at least 0.999, computed here.
     """
-    protection = Persons("add-remove", 2, "who")
+    protection = ProtectedPersons("add-remove", 2, "who")
     data = (*BASE, ("z", 1, "Hamlet"), ("z", 2, "Hamlet"), ("z", 2, "Hamlet"))
     with_person = counted(data, "parquet", tmp_path / "with", protection)
     without = counted(BASE, "parquet", tmp_path / "without", protection)
@@ -95,7 +95,7 @@ def test_an_audit_of_two_files_whose_rare_names_differ(tmp_path: Path, planted: 
     delta, trials = 1 / 20, 1000
     rule = selection(Fraction(1, 4), Fraction(1, 20), protection.distance, 10)
     if planted:
-        one = selection(Fraction(1, 4), Fraction(1, 20), Persons("add-remove", 1, "who").distance, 10)
+        one = selection(Fraction(1, 4), Fraction(1, 20), ProtectedPersons("add-remove", 1, "who").distance, 10)
         assert scipy.stats.binom.cdf(scipy.stats.binom.ppf(1 - WRONG, trials, delta), trials, one.chance(2)) < 1e-3
         rule = one
     found = Names(tuple(sorted(with_person)), np.array([with_person[name] for name in sorted(with_person)]), 11)

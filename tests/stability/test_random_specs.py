@@ -24,7 +24,7 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
-from dpdist.privacy.protection import Persons, Protection, RecordsInSteps
+from dpdist.privacy.protection import ProtectedPersons, Protection, RecordsInSteps
 from dpdist.quantities.counts import Distances
 from dpdist.records import counting
 from dpdist.records.tabulated import counted_rows
@@ -326,7 +326,7 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     if fault == "shares are whole records":
         monkeypatch.setattr(Domain, "whole_records", property(lambda domain: domain.shares_per_record == 1))
     elif fault == "half of a person's records":
-        monkeypatch.setattr(Persons, "distance", property(half))
+        monkeypatch.setattr(ProtectedPersons, "distance", property(half))
     elif fault == "distances of half of the records":
         monkeypatch.setattr(Distances, "stability", lambda self, moved: Distance(moved.length // 2, replaced=False))
     elif fault == "the groups of a person are one":

@@ -15,7 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import few_enough
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
-from dpdist.privacy.protection import Persons, Protection, Records
+from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.quantities.sums import Shares
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
@@ -117,7 +117,7 @@ def pushed(planned: Plan, data: Data, most: int | None) -> np.ndarray:
 def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | None, most: int, tmp_path: Path) -> None:
     """Every neighbour of every small file: one record, or one person with all records, more, less or replaced."""
     pipeline = Pipeline(tmp_path)
-    protection = Records("replace-one", 1) if person is None else Persons("replace-one", 1, person)
+    protection = ProtectedRecords("replace-one", 1) if person is None else ProtectedPersons("replace-one", 1, person)
     plans = [plan_of(tmp_path / mechanism, mechanism, protection, "counts and sums") for mechanism in ("coa", "p-identity")]
     matrices = [np.concatenate(list(each.grid.row_blocks() or ())).astype(object) for each in plans]
     tables = {}
@@ -146,7 +146,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
 
 def test_shares_that_are_forgotten_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is not blind: with noise for one record in place of its four shares the bound is exceeded."""
-    protection = Records("add-remove", 1)
+    protection = ProtectedRecords("add-remove", 1)
     monkeypatch.setattr(Shares, "stability", lambda self, moved: moved)
     planned = plan_of(tmp_path / "plan", "coa", protection, "counts and sums")
     _, reach = farthest(Pipeline(tmp_path), planned, "parquet, clip", protection)
@@ -156,7 +156,7 @@ def test_shares_that_are_forgotten_are_found(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.slow
 def test_amounts_beyond_the_range_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor with amounts that are not clamped: the record of 9 has 18 of 4 shares."""
-    protection = Records("add-remove", 1)
+    protection = ProtectedRecords("add-remove", 1)
     planned = plan_of(tmp_path / "plan", "coa", protection, "counts and sums")
 
     def unclamped(self: Domain, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +171,7 @@ def test_amounts_beyond_the_range_are_found(tmp_path: Path, monkeypatch: pytest.
 
 def test_no_file_is_read_before_the_records_fit(tmp_path: Path) -> None:
     """More records than the grid holds are refused by their number alone."""
-    planned = plan_of(tmp_path, "coa", Records("add-remove", 1), "counts and sums")
+    planned = plan_of(tmp_path, "coa", ProtectedRecords("add-remove", 1), "counts and sums")
     assert planned.layout.shares_per_record == 4
     few_enough(2**32, 4)
     with pytest.raises(InvalidInput, match="holds up to 1073741824 records without overflow"):

@@ -24,7 +24,7 @@ from dpdist.grids.adaptive import (
     read,
     reduced,
 )
-from dpdist.grids.dense import l1_sensitivity
+from dpdist.grids.columns import l1_sensitivity
 from dpdist.operators import ListedRanges
 from dpdist.privacy.accounting import Loss
 from dpdist.strategies import dawa, hierarchical, identity

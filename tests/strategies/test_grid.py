@@ -13,7 +13,8 @@ from scipy import stats
 from dpdist.arrays import Constant, Held
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids.dense import DenseGrid, l1_sensitivity, sensitivity_squared
+from dpdist.grids.columns import l1_sensitivity, sensitivity_squared
+from dpdist.grids.dense import DenseGrid
 from dpdist.operators import Identity, Prefix, Total
 from dpdist.page.content import decimals_of
 from dpdist.privacy.accounting import Loss

@@ -14,9 +14,10 @@ from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Domain
 from dpdist.errors import OutOfMemory
-from dpdist.grids import dense
+from dpdist.grids import columns
 from dpdist.grids import symmetric as over_orbits
 from dpdist.grids.answers import Wanted
+from dpdist.grids.dense import DenseGrid
 from dpdist.machine import engine, state
 from dpdist.mechanisms import marginals as mechanism
 from dpdist.mechanisms.base import Request
@@ -161,27 +162,27 @@ def test_the_sensitivity_of_whole_tables_is_added_up_table_by_table(
     few = Sizes(pair_cells=1, pair_work=1)
     for each in (workload, weighted):
         grids = [
-            (gaussian(each).grid(each, neighbours=neighbours, most_records=1), dense.sensitivity_squared),
-            (laplace(each).grid(each, neighbours=neighbours, most_records=1), dense.l1_sensitivity),
+            (gaussian(each).grid(each, neighbours=neighbours, most_records=1), columns.sensitivity_squared),
+            (laplace(each).grid(each, neighbours=neighbours, most_records=1), columns.l1_sensitivity),
         ]
         for grid, sensitivity in grids:
-            assert isinstance(grid, dense.DenseGrid)
+            assert isinstance(grid, DenseGrid)
             quick = sensitivity(grid.mixing, grid.base, neighbours, few)
             with monkeypatch.context() as patch:
-                patch.setattr(dense, "_of_tables", lambda *_: None)
+                patch.setattr(columns, "_of_tables", lambda *_: None)
                 assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
             with monkeypatch.context() as patch:
-                patch.setattr(dense, "row_blocks", None)  # rows over all cells are not looked at
+                patch.setattr(columns, "row_blocks", None)  # rows over all cells are not looked at
                 assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
 
 
 def test_tables_whose_rows_weigh_differently_are_looked_at_column_by_column() -> None:
     workload = marginals((4, 5), (1,))
     mixing = np.arange(1, 10, dtype=np.int64)
-    columns = mixing[:, None] * workload.unweighted.dense().astype(np.int64)
-    exact = int((columns**2).sum(axis=0).max())
-    assert dense.sensitivity_squared(mixing, workload.unweighted, "add-remove") == exact
-    assert dense.l1_sensitivity(mixing, workload.unweighted, "add-remove") == int(columns.sum(axis=0).max())
+    found = mixing[:, None] * workload.unweighted.dense().astype(np.int64)
+    exact = int((found**2).sum(axis=0).max())
+    assert columns.sensitivity_squared(mixing, workload.unweighted, "add-remove") == exact
+    assert columns.l1_sensitivity(mixing, workload.unweighted, "add-remove") == int(found.sum(axis=0).max())
 
 
 def test_limits_that_rule_the_optimum_out_leave_the_cells() -> None:

@@ -15,7 +15,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.grids.adaptive import adaptive_grid, best_tree, greedy_tree
 from dpdist.grids.characters import character_grid
 from dpdist.grids.coefficients import Coefficients, Form
-from dpdist.grids.dense import l1_sensitivity, sensitivity_squared
+from dpdist.grids.columns import l1_sensitivity, sensitivity_squared
 from dpdist.grids.filters import FilterGrid, filter_grid
 from dpdist.grids.term_grid import TermGrid
 from dpdist.machine.engine import inline

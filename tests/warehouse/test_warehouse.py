@@ -26,7 +26,7 @@ from dpdist.release.memory import DELIVERED_ROW_BYTES
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import Rows
+from dpdist.spec.targets.base import PublishedRows
 from tests import small
 from tests.postgres import Server
 
@@ -117,7 +117,7 @@ def test_rows_of_a_release_are_replaced_never_doubled(
     named = TARGETS.of(place)
     with rows_of(done.place) as rows:
         table = rows.reader().read_all().slice(0, rows.number // 2)
-        half = Rows(
+        half = PublishedRows(
             rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
         )
         assert named.write(half)
@@ -138,20 +138,20 @@ SCHEMA = pa.schema(
 )
 
 
-def answers(release: str, period: datetime.date | None, certificate: str, values: Sequence[float]) -> Rows:
+def answers(release: str, period: datetime.date | None, certificate: str, values: Sequence[float]) -> PublishedRows:
     """Rows of a release as they are delivered."""
     rows = [
         {"release": release, "dataset": "small", "period": period, "certificate": certificate, "answer": value}
         for value in values
     ]
     table = pa.Table.from_pylist(rows, SCHEMA)
-    return Rows(release, period, certificate, table.num_rows, SCHEMA, lambda: iter(table.to_batches()))
+    return PublishedRows(release, period, certificate, table.num_rows, SCHEMA, lambda: iter(table.to_batches()))
 
 
 def test_a_table_holds_what_a_dictionary_of_releases_would(target: tuple[dict[str, str], Reader]) -> None:
     """Releases of the same and of other periods, written again, and corrected with as many rows or with fewer."""
     place, read = target
-    named, kept = TARGETS.of(place), dict[str, Rows]()
+    named, kept = TARGETS.of(place), dict[str, PublishedRows]()
     periods = (datetime.date(2026, 11, 9), datetime.date(2026, 11, 16))
     steps = [("a", 0, "1", 3), ("b", 0, "1", 3), ("a", 0, "2", 3), ("a", 0, "2", 3), ("b", 0, "2", 2), ("c", 1, "1", 3)]
     for name, week, certificate, number in (*steps, steps[0]):
@@ -175,7 +175,7 @@ def test_two_runs_at_once_write_a_release_once(
     kind: Any = type(named)
     write = kind._write
 
-    def slowly(self: Any, cursor: Any, given: Rows) -> bool:
+    def slowly(self: Any, cursor: Any, given: PublishedRows) -> bool:
         """Give the other run time to look, before what this one wrote is committed."""
         done = bool(write(self, cursor, given))
         with suppress(threading.BrokenBarrierError):

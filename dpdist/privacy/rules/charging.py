@@ -8,7 +8,7 @@ from dpdist.errors import ApprovalsMissing, BudgetExceeded, LedgerError, Release
 from dpdist.privacy.accounting import NOTHING, Cap, Loss
 from dpdist.privacy.charges import SELECTION, Charge, StreamPart, price_of_extension
 from dpdist.privacy.facts import cap_facts, loss_facts
-from dpdist.privacy.protection import Persons, Protection
+from dpdist.privacy.protection import ProtectedPersons, Protection
 from dpdist.privacy.receipts import OF_RECORDS, Receipt
 from dpdist.privacy.rules.commands import Declare, Reserve
 from dpdist.privacy.rules.state import Account, DataSet, LedgerEvent, State
@@ -219,7 +219,7 @@ def check_fits(account: Account, cap: Cap, charge: Charge, loss: Loss) -> None:
 def not_covered(charge: Charge, protection: Protection) -> str:
     """Why a loss for one change says nothing of another."""
     own = charge.protection
-    if isinstance(own, Persons) and isinstance(protection, Persons) and own.differs_in_type(protection):
+    if isinstance(own, ProtectedPersons) and isinstance(protection, ProtectedPersons) and own.differs_in_type(protection):
         return (
             f"release {charge.release!r} tells persons apart as {own.told_apart}, the cap of {charge.dataset!r} as "
             f"{protection.told_apart}: one person of the cap may be several here; set 'records.person.type: {protection.type}', or "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PublishedRows:
     """The answers of one published release, with what tells them from those of other releases. They are read batch by batch.
 
     Attributes:
@@ -65,7 +65,7 @@ class TargetKind(SpecKind):
         """Reach the table, or the place where it is to be made. Raises: InvalidInput, StoreError with the cure; nothing is changed."""
 
     @abstractmethod
-    def write(self, rows: Rows) -> bool:
+    def write(self, rows: PublishedRows) -> bool:
         """Put the rows of a release in place of what the table holds of it, in one step; whether anything was written.
 
         A table that holds them already is left as it is. Raises: StoreError when they cannot be written.

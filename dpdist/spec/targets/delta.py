@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
-from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+from dpdist.spec.targets.base import PublishedRows, TargetKind, could_not, needs, other_columns
 from dpdist.spec.values import PathText
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ToDelta(TargetKind):
         except Exception as error:  # noqa: BLE001 - whatever a store raises
             raise could_not("reached", self.place, error) from None
 
-    def write(self, rows: Rows) -> bool:
+    def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows."""
         try:
             return self._write(rows)
@@ -55,7 +55,7 @@ class ToDelta(TargetKind):
         except Exception as error:  # noqa: BLE001 - whatever a store raises
             raise could_not("read", self.place, error) from None
 
-    def _write(self, rows: Rows) -> bool:
+    def _write(self, rows: PublishedRows) -> bool:
         deltalake, place = _package(), self.place
         if not deltalake.DeltaTable.is_deltatable(place):
             deltalake.write_deltalake(place, rows.reader(), partition_by=["period"], mode="error")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from dpdist.errors import StoreError
-from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+from dpdist.spec.targets.base import PublishedRows, TargetKind, could_not, needs, other_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ class ToIceberg(TargetKind):
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises
             raise could_not("reached", self.table, error) from None
 
-    def write(self, rows: Rows) -> bool:
+    def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows of its period."""
         catalog = self._catalog()
         try:
@@ -67,7 +67,7 @@ class ToIceberg(TargetKind):
         except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
             raise could_not("read", self.table, error) from None
 
-    def _write(self, catalog: Any, rows: Rows) -> bool:
+    def _write(self, catalog: Any, rows: PublishedRows) -> bool:
         from pyiceberg import expressions
 
         where: Any = expressions  # its types do not know positional arguments
@@ -89,7 +89,7 @@ class ToIceberg(TargetKind):
                 change.append(part) if number else change.overwrite(part, overwrite_filter=mine)
         return True
 
-    def _opened(self, catalog: Any, rows: Rows) -> Any:
+    def _opened(self, catalog: Any, rows: PublishedRows) -> Any:
         """The table, made if it is not there."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -117,7 +117,7 @@ class ToIceberg(TargetKind):
             raise could_not("reached", self.table, error) from None
 
 
-def _parts(rows: Rows) -> Iterator[pa.Table]:
+def _parts(rows: PublishedRows) -> Iterator[pa.Table]:
     """The rows in tables of a bounded size; one that is empty for no rows."""
     import pyarrow as pa
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.spec.targets.base import Rows, TargetKind, could_not, needs, other_columns
+from dpdist.spec.targets.base import PublishedRows, TargetKind, could_not, needs, other_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class ToPostgres(TargetKind):
                     f"output.to: this login may not use the schema {self.place[0]!r}; GRANT USAGE ON SCHEMA to it"
                 )
 
-    def write(self, rows: Rows) -> bool:
+    def write(self, rows: PublishedRows) -> bool:
         """Delete the release's rows and insert them anew in one transaction, one run at a time."""
         with self._connected("written") as connection, connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext($1))", (".".join(self.place),))
@@ -65,7 +65,7 @@ class ToPostgres(TargetKind):
             cursor.execute(f'SELECT * FROM "{schema}"."{table}" WHERE release = $1', (release,))
             yield from cursor.fetch_record_batch()
 
-    def _write(self, cursor: Any, rows: Rows) -> bool:
+    def _write(self, cursor: Any, rows: PublishedRows) -> bool:
         schema, table = self.place
         cursor.execute(
             "SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2 "
