@@ -28,7 +28,7 @@ from pathlib import Path
 import yaml
 
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.ledger import Charge, Ledger, opened
 from dpdist.privacy.protection import ProtectedRecords
 
 DAILY = (125, 250, 500)
@@ -165,7 +165,7 @@ def listings(folder: Path, count: int) -> str:
         (releases / f"r{number}" / "release.json.sig").write_bytes(signatures.sign(keys.load(home), text))
         shutil.copytree(store_folder(home, "r"), store_folder(home, f"r{number}"))
     shutil.rmtree(store_folder(home, "r"))
-    ledger = Ledger.at(home)
+    ledger = opened(home)
     budgets = cpu(lambda: ledger.budgets(charges=True))
     rows = cpu(ledger.entries)
     written = cpu(

@@ -19,7 +19,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy import signatures
 from dpdist.privacy.keys import KEY_BYTES, Secret
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import story
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.story import Release, StepRunner, plainly
@@ -82,7 +82,7 @@ def sign(folder: Path) -> None:
 
 def verified(home: Path, release: str) -> list[str]:
     """What is found of a release of a home, check after check."""
-    with Ledger.at(home) as ledger:
+    with opened(home) as ledger:
         return [str(each) for each in Verification(Store(home / "store"), ledger, Path("site")).release(release)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import opened
 from dpdist.sizes import SIZES
 from flows import ledger_commands
 from tests import small
@@ -23,7 +23,7 @@ from tests.privacy.test_ledger import charge, finished
 @pytest.fixture
 def charged(home: Path) -> Path:
     """A home whose ledger has one finished release of data set people, under a cap of rho 0.3."""
-    book = Ledger.at(home)
+    book = opened(home)
     finished(book, charge("first"))
     book.close()
     return home
@@ -74,7 +74,7 @@ def test_the_part_for_selections_changes_by_itself(charged: Path, command: Run) 
     assert (code, "people: cap rho=0.3, 1e-07 for selections" in printed) == (0, True)
     assert command("cap", "people", "--epsilon", "2", "--delta", "1e-6", "--why", "an epsilon")[0] == 0
     assert command("cap", "people", "--selection", "2e-7", "--why", "more towns")[0] == 0
-    book = Ledger.at(charged)
+    book = opened(charged)
     (budget,) = book.budgets("people")
     book.close()
     wanted = Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6), selection=Fraction(2, 10**7))
@@ -107,7 +107,7 @@ def test_a_cap_that_cannot_be_is_refused_and_nothing_changes(
     assert code != 0
     assert said in printed
     assert "Traceback" not in printed
-    book = Ledger.at(charged)
+    book = opened(charged)
     assert [entry["event"] for entry in book.entries()] == ["declared", "reserved", "drawing", "committed"]
     book.close()
 
@@ -115,7 +115,7 @@ def test_a_cap_that_cannot_be_is_refused_and_nothing_changes(
 def test_who_changed_a_cap_is_no_variable(charged: Path, monkeypatch: pytest.MonkeyPatch, command: Run) -> None:
     monkeypatch.setenv("LOGNAME", "somebody else")
     monkeypatch.setattr("os.geteuid", lambda: 987654)  # as in a container: an account without a name
-    book = Ledger.at(charged)
+    book = opened(charged)
     book.set_cap("people", cap=Cap(rho=Fraction(1, 2)), why="x")
     assert book.entries()[-1]["facts"]["who"] == "uid 987654"
     book.close()

@@ -21,7 +21,7 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import opened
 from dpdist.records.columns import Column
 from dpdist.release.assumed import assumed
 from dpdist.session import PlannedRelease
@@ -273,7 +273,7 @@ def test_a_release_from_its_columns_to_its_charge(browser: Any, home: Path) -> N
             field(name).get_by_label("Counted as").select_option("categories")
             field(name).get_by_label("All names").fill(values)
         page.wait_for_selector("#tables table")
-        with Ledger.at(home) as ledger:
+        with opened(home) as ledger:
             assert not ledger.budgets()
         page.get_by_text("Publish …").click()
         page.wait_for_selector("#confirm[open]")

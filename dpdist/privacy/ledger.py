@@ -105,16 +105,6 @@ class Ledger(LedgerReader):
         self._checkpoints = Checkpoints(self.checkpoint, self.checkpoints)
         self._database.prepare()
 
-    @staticmethod
-    def at(home: Path, *, tell: db.Tell | None = None, patience: float | None = None) -> Ledger:
-        """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``.
-
-        The arguments are those of the class.
-        """
-        embedded = sa.engine.URL.create("sqlite", database=str(home.resolve() / "ledger.db"))
-        url = os.environ.get("DPDIST_LEDGER") or _named_in_file() or embedded
-        return Ledger(url, tell=tell, patience=patience)
-
     def __enter__(self) -> Ledger:
         return self
 
@@ -309,5 +299,9 @@ def _named_in_file() -> str | None:
 
 
 def opened(home: Path, tell: db.Tell | None = None, *, patience: float | None = None) -> Ledger:
-    """The ledger of a state folder, as a context that closes it at its end; see ``Ledger.at``."""
-    return Ledger.at(home, tell=tell, patience=patience)
+    """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``.
+
+    It is a context that closes the ledger at its end. The arguments are those of the class.
+    """
+    embedded = sa.engine.URL.create("sqlite", database=str(home.resolve() / "ledger.db"))
+    return Ledger(os.environ.get("DPDIST_LEDGER") or _named_in_file() or embedded, tell=tell, patience=patience)

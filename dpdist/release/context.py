@@ -12,7 +12,7 @@ from dpdist.machine import engine as engines
 from dpdist.machine.engine import Engine
 from dpdist.machine.state import state_folder, store_of
 from dpdist.machine.store import Store
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import Ledger, opened
 from dpdist.process.private import private_folder
 
 Progress = Callable[[str, str], None]
@@ -46,7 +46,7 @@ class Context:
 
         It holds locks inside its own steps only, and connections to a server until ``close``.
         """
-        return Ledger.at(self.home, tell=partial(self.progress, "ledger"))
+        return opened(self.home, tell=partial(self.progress, "ledger"))
 
     def close(self) -> None:
         """Close the ledger's connections, if there are any, and end the run's lease in the store. Later stages open new ones."""

@@ -15,7 +15,7 @@ import yaml
 from dpdist.errors import InvalidInput
 from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import opened
 from dpdist.process.private import private_folder
 from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
@@ -160,7 +160,7 @@ def ensure_key() -> None:
     private_folder(home)
 
     def nothing_charged() -> bool:
-        with Ledger.at(home) as ledger:
+        with opened(home) as ledger:
             return not ledger.budgets()
 
     keys.ensure(home, nothing_charged)

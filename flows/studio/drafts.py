@@ -10,8 +10,6 @@ from typing import Any, cast
 
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.identities import digest_of
-from dpdist.machine.state import state_folder
-from dpdist.privacy.ledger import Ledger
 from dpdist.release.ahead import check_refusals
 from dpdist.release.assumed import Shape, assumed
 from dpdist.release.context import running
@@ -22,6 +20,7 @@ from dpdist.session.errors import Errors
 from dpdist.session.parts import check
 from dpdist.session.planned import ensure_key
 from dpdist.spec.queries import QuerySpec
+from flows.books import book
 
 Content = Mapping[str, Any]
 MOST_RECORDS = 1e12
@@ -73,7 +72,7 @@ def _cost(planned: Plan) -> dict[str, Any]:
 
 def _spent(dataset: str) -> float | None:
     """The share of the data set's cap that has been spent, of its fullest period; None where nothing has been charged."""
-    with Ledger.at(state_folder()) as ledger:
+    with book() as ledger:
         found = ledger.budgets(dataset)
     return max((1 - float(each.left / each.cap.limit) for each in found), default=None)
 

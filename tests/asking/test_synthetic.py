@@ -19,7 +19,7 @@ from dpdist.asking import synthetic
 from dpdist.asking.synthetic import MARK, Model
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import opened
 from tests import small
 from tests.command_line import CommandLine
 
@@ -73,7 +73,7 @@ def test_records_keep_what_the_release_measured(home: Path) -> None:
     assert not release.synthetic(copy=1).records.equals(made.records)
     assert release.synthetic(records=500).records.num_rows == 500
     assert release.synthetic(records=0).records.num_rows == 0
-    with Ledger.at(home) as ledger:
+    with opened(home) as ledger:
         assert [each.releases for each in ledger.budgets()] == [1]
     assert {file: file.read_bytes() for file in Path(release.folder).rglob("*") if file.is_file()} == before
 

@@ -16,7 +16,7 @@ from unittest import mock
 import yaml
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.receipts import Receipt
 from tests import small
 
@@ -71,7 +71,7 @@ def finish(place: Path) -> dict[str, str | None]:
     out = {}
     for release in (FINISHED, BEGUN):
         small.run(place / f"{release}.yaml", place / "home")
-        with Ledger.at(place / "home") as ledger:
+        with opened(place / "home") as ledger:
             receipt = ledger.receipt(release)
             assert receipt is not None
             out[release] = receipt.measurement_digest

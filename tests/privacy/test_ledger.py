@@ -25,7 +25,7 @@ from dpdist.privacy import database, keys
 from dpdist.privacy.accounting import RHO_DENOMINATOR, Calibration, Cap, Loss, Rule, caps, gaussian_equivalent, rho_for
 from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart, opened
 from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords
 from dpdist.privacy.rules.state import LedgerEvent
 from tests import HANGS
@@ -969,7 +969,7 @@ def test_a_short_outage_fails_no_charge(shaky: Server) -> None:
 def test_a_home_with_signs_of_urls_keeps_its_ledger(tmp_path: Path) -> None:
     for name in ("what?", "a#b", "100%", "x?mode=memory"):
         home = tmp_path / name
-        Ledger.at(home).close()
+        opened(home).close()
         assert (home / "ledger.db").exists()
 
 

@@ -17,7 +17,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.distributions import Kind
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.release.story import Release
@@ -219,7 +219,7 @@ def test_a_release_that_was_begun_with_the_former_default_is_finished_with_it(ho
     assert not again.charged
     assert again.certificate["privacy"] == before.certificate["privacy"]
     assert again.certificate["noise_choice"]["why"] == "the release was charged with Gaussian noise before"
-    with closing(Ledger.at(home)) as known:
+    with closing(opened(home)) as known:
         assert more_releases(known, again.job, again.plan.options) == {"Gaussian": 11, "Laplace": 0}
 
 
@@ -228,7 +228,7 @@ def test_a_release_is_charged_as_announced_and_run_again_as_it_was(home: Path) -
     first, again = (_released(home, "small-0", ledger=ledger) for _ in range(2))
     assert (first.charged, again.charged) == (True, False)
     assert first.certificate == again.certificate
-    with closing(Ledger.at(home)) as known:
+    with closing(opened(home)) as known:
         assert more_releases(known, again.job, again.plan.options) == {"Gaussian": 0, "Laplace": 3}
 
 
@@ -268,7 +268,7 @@ def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> No
     given = {**asked(release="small-1", ledger=ledger), "budget": {"epsilon": 0.5, "delta": 1e-9}}
     done = small.run(small.write(home.parent / "data", **given), home)
     assert done.certificate["privacy"]["noise"] == "Laplace"
-    with closing(Ledger.at(home)) as ledger_of_home:
+    with closing(opened(home)) as ledger_of_home:
         receipt = ledger_of_home.receipt("small-1")
     assert receipt is not None
     assert receipt.loss == Loss.laplace(Fraction(1, 2))
