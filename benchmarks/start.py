@@ -2,7 +2,7 @@
 
     python benchmarks/start.py [--before ANOTHER_TREE] [--repeats 5] [--plan] [--out benchmarks/results/start.md]
 
-Children count: the flow server, the cluster. With another tree (a git worktree of an older commit) its commands are run in turn with
+Children count: the cluster. With another tree (a git worktree of an older commit) its commands are run in turn with
 this one's, so that what else the machine does slows both.
 """
 
@@ -32,20 +32,6 @@ PROGRAMS = {
     "for comparison: `import typer, rich`": "import typer, rich",
     "for comparison: `import sqlalchemy`": "import sqlalchemy",
     "for comparison: `import pyarrow.parquet, pyarrow.compute`": "import pyarrow.parquet, pyarrow.compute",
-    "for comparison: Prefect's flow of six empty tasks": """
-from pathlib import Path
-from flows.settings import configure
-from flows.starting import without_collecting
-configure(Path("flow"))
-with without_collecting():
-    import prefect
-    from flows.server import embedded
-@prefect.task
-def stage(): return None
-@prefect.flow
-def one(): [stage() for _ in range(6)]
-with embedded(): one()
-""",
     "`import dpdist`": "import dpdist",
 }
 """What libraries take by themselves, which no command that needs them can fall below; and the import of this one."""

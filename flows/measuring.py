@@ -10,7 +10,6 @@ import datetime
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,16 +20,13 @@ from dpdist.machine import engine
 from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
 from dpdist.release.context import PRIVATE_STAGES, running
-from flows import children, unpickling
+from flows import children, stages, unpickling
 from flows.given import Given
 from flows.observed.watch import watching
 from flows.periods import Every
 from flows.signals import guarded
 
 _T = TypeVar("_T")
-TRIES = 3
-"""How often a stage is begun where the cluster goes away."""
-AGAIN_SECONDS = 5
 LINE = 400
 """Longest line that is reported of a stage."""
 LONGEST = 4000
@@ -94,7 +90,7 @@ def measured(
 
     def step(name: str, work: Callable[[], _T]) -> _T:
         tell(name, "began", "")
-        result = _repeated(name, work)
+        result = stages.repeated(name, work)
         tell(name, "ended", "")
         return result
 
@@ -106,19 +102,6 @@ def measured(
             done = story.release(context, job, step=watch.stepping(step, context.engine))
         watch.published(done)
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}
-
-
-def _repeated(name: str, work: Callable[[], _T]) -> _T:
-    """A stage that is begun again where the cluster went away; that of the charge is finished when the release is asked for again."""
-    tries = 1 if name == "measure" else TRIES
-    while True:
-        tries -= 1
-        try:
-            return work()
-        except EngineError:
-            if not tries:
-                raise
-            time.sleep(AGAIN_SECONDS)
 
 
 def _teller(told: IO[str]) -> Callable[[str, str, str], None]:

@@ -10,8 +10,8 @@ from prefect.artifacts import create_table_artifact
 
 from dpdist import spec
 from dpdist.release import plan as planning
-from flows import notifications
 from flows.release import as_task, running
+from flows.settings import served
 
 
 @flow(name="plan", persist_result=False)
@@ -31,7 +31,7 @@ def plan(
     with running(engine_address, home) as context:
         planned = as_task("plan", lambda: planning.plan(context, job), release=job.release)
     certificate = planned.certificate()
-    if notifications.served():
+    if served():
         rows = [
             {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]
         ]

@@ -13,10 +13,10 @@ import os
 import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import httpx
 import prefect.runtime
@@ -28,20 +28,18 @@ from prefect.exceptions import PrefectException
 from dpdist import spec
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
 from dpdist.machine import state
-from dpdist.release import context, story
+from dpdist.release import context
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
-from flows import addresses, client, notifications, settings, waiting
+from flows import addresses, artifacts, client, settings, stages, waiting
 from flows.addresses import Address
+from flows.notifications import notify
 from flows.observed import recorder
-from flows.observed.watch import watching
 from flows.periods import Every, due, periods
-from flows.starting import without_collecting
 
 _T = TypeVar("_T")
-
-REPEATED = ("plan", "count", "answer", "publish", "deliver")
-"""Stages that are tried again when the cluster went away. A run of ``measure`` is finished by the next run, not by a retry."""
+HARMLESS = (httpx.TransportError,)
+"""A server that is gone quotes no record, and the run has to say so."""
 
 
 def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, again: bool = True) -> _T:
@@ -52,31 +50,17 @@ def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, ag
         task_run_name=name if release is None else f"{name} {release}".replace("{", "(").replace("}", ")"),
         cache_policy=NO_CACHE,
         persist_result=False,
-        retries=2 if again and name in REPEATED else 0,
-        retry_delay_seconds=5,
-        retry_condition_fn=_cluster_went_away,
     )
     def stage() -> _T:
-        with notifications.without_data():
-            return work()
+        with stages.without_data(*HARMLESS):
+            return stages.repeated(name, work) if again else work()
 
     return stage()
 
 
-def _cluster_went_away(task: Any, run: Any, state: Any) -> bool:
-    del task, run
-    try:
-        state.result()
-    except EngineError:
-        return True
-    except Exception:  # noqa: BLE001 - whatever else a stage raised is reported by the stage itself
-        return False
-    return False
-
-
 def _told_to(listener: Progress) -> Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
-    if not notifications.served():
+    if not settings.served():
         return listener
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).setLevel(logging.INFO)
@@ -108,9 +92,9 @@ def _run_name() -> str:
     flow_run_name=_run_name,
     timeout_seconds=settings.run_seconds(),
     persist_result=False,
-    on_failure=[notifications.failed],
-    on_crashed=[notifications.failed],
-    on_cancellation=[notifications.failed],
+    on_failure=[artifacts.failed],
+    on_crashed=[artifacts.failed],
+    on_cancellation=[artifacts.failed],
 )
 def release(
     spec_path: str,
@@ -141,8 +125,8 @@ def release(
     name="backfill",
     flow_run_name="backfill {first} to {last}",
     persist_result=False,
-    on_failure=[notifications.failed],
-    on_crashed=[notifications.failed],
+    on_failure=[artifacts.failed],
+    on_crashed=[artifacts.failed],
 )
 def backfill(
     spec_path: str,
@@ -217,7 +201,7 @@ def _released(
                 failing.append(str(error))
                 continue
             get_run_logger().warning("period %s is skipped: %s", day, error)
-            notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
+            notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
         except ApprovalsMissing as error:
             missing[day] = error
             if job is None or job.guarantee.course.grows:
@@ -226,7 +210,7 @@ def _released(
         raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
     if missing:
         for refusal in missing.values():
-            notifications.notify({"release": refusal.release, "state": "waits", "reason": type(refusal).__name__})
+            notify({"release": refusal.release, "state": "waits", "reason": type(refusal).__name__})
         waiting.suspend(missing, spec_path)
 
 
@@ -244,20 +228,18 @@ def published(
     Args:
         needed: whether it is a failure if there are no records.
     """
-    folder, dataset = state.state_folder(Path(home) if home else None), job.guarantee.dataset
-    with (
-        watching(job, folder, progress, every=every, needed=needed) as watch,
-        notifications.without_data(),
-        tags(f"dataset:{dataset}"),
-        _alone(dataset),
-        running(engine_address, home, progress) as here,
-    ):
-        step = watch.stepping(partial(as_task, release=job.release), here.engine)
-        done = story.release(here, job, step=step)
-        notifications.artifacts(done, here.ledger)
-    watch.published(done)
-    notifications.notify({"release": job.release, "state": "published", "where": str(done.folder), "charged": done.charged})
-    return done
+    return stages.released(
+        job,
+        engine_address,
+        Path(home) if home else None,
+        _told_to(progress),
+        partial(as_task, release=job.release),
+        every=every,
+        needed=needed,
+        around=_alone(job.guarantee.dataset),
+        after=artifacts.artifacts,
+        harmless=HARMLESS,
+    )
 
 
 def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> str:
@@ -275,15 +257,15 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
             if event.mark == "told":
                 told(event.stage, event.line)
 
-    with notifications.without_data(), tags(f"dataset:{course.dataset}"):
+    with stages.without_data(*HARMLESS), tags(f"dataset:{course.dataset}"):
         for event in course:
             if event.mark == "began":
                 as_task(event.stage, partial(through, event.stage), release=course.release, again=False)
             elif event.mark == "told":
                 told(event.stage, event.line)
     done = course.done
-    notifications.page_link(done.release, done.folder)
-    notifications.notify({"release": done.release, "state": "published", "where": done.folder, "charged": done.charged})
+    artifacts.page_link(done.release, done.folder)
+    notify({"release": done.release, "state": "published", "where": done.folder, "charged": done.charged})
     return done.folder
 
 
@@ -295,23 +277,18 @@ def running(engine_address: str | None, home: str | None, progress: Progress = s
 @contextmanager
 def _alone(dataset: str) -> Iterator[None]:
     """One release of a data set at a time where a server keeps a limit of that name; the ledger is right without it, too."""
-    if not notifications.served():
-        yield
-        return
-    with concurrency(settings.limit_name(dataset), occupy=1, strict=False):
+    limit = concurrency(settings.limit_name(dataset), occupy=1, strict=False) if settings.served() else nullcontext()
+    with tags(f"dataset:{dataset}"), limit:
         yield
 
 
 def watched(
     progress: Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
 ) -> Release:
-    """Run the flow in this process, with progress reported to a listener (a flow's parameters must be plain data).
+    """Run the flow in this process for a flow server, with progress reported to a listener (a flow's parameters must be plain data).
 
-    A flow server that goes away neither hides a published release nor the reason why one was refused.
+    A server that goes away neither hides a published release nor the reason why one was refused.
     """
-    with without_collecting():
-        from flows.server import embedded
-
     done: list[Release] = []
 
     @flow(name="release", validate_parameters=False, persist_result=False)
@@ -319,8 +296,7 @@ def watched(
         done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
 
     try:
-        with embedded():
-            one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name
+        one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name
     except DpdistError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise
@@ -339,12 +315,11 @@ def _raise_without_server(error: Exception) -> NoReturn:
     lost = next((cause for cause in causes if isinstance(cause, httpx.HTTPError | PrefectException)), None)
     if lost is None:
         raise error
-    if notifications.served():
-        api = re.sub("//[^/]*@", "//", os.environ["PREFECT_API_URL"])
-        what = f"the Prefect server {api} does not answer ({type(lost).__name__}); start it, or unset PREFECT_API_URL, and"
-    else:
-        what = f"the flow server went away ({type(lost).__name__});"
-    raise EngineError(f"{what} run the same command again: it goes on where it stopped, with the same noise") from error
+    api = re.sub("//[^/]*@", "//", os.environ["PREFECT_API_URL"])
+    raise EngineError(
+        f"the Prefect server {api} does not answer ({type(lost).__name__}); start it, or unset PREFECT_API_URL, and run the same "
+        "command again: it goes on where it stopped, with the same noise"
+    ) from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

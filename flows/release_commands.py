@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from flows import addresses, children, service_commands, terminal
 from flows.books import book
 from flows.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.periods import Every, periods
+from flows.settings import served
 from flows.starting import without_collecting
 from flows.terminal import Progress, day_of, effort_text, err, loss_text, out, progress, shown
 
@@ -204,7 +204,10 @@ def _settled_or_run(
     home: Path,
     tell: Progress,
 ) -> Release:
-    """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
+    """The release: read again if it is finished, else made, as a flow where a flow server is named.
+
+    Raises: what refuses it, before a cluster starts.
+    """
     with without_collecting():
         from dpdist.release.ahead import check_refusals, engine_for, finished
         from dpdist.release.context import running
@@ -216,15 +219,17 @@ def _settled_or_run(
         if done is not None:
             recorder.repeated(home, Run.of(job), done)
             return done
-        if "PREFECT_API_URL" not in os.environ:  # a server keeps the whole course of a run, also of a refused one
+        if not served():  # a server keeps the whole course of a run, also of a refused one
             check_refusals(here, job)
         where = engine_for(job, engine_address)  # looks for the records: what is not there is reported at once
-    tell("start", "starting the embedded flow server")
     children.end_with_this_process()
     with without_collecting():
-        from flows.release import watched
+        if served():
+            from flows.release import watched
 
-    return watched(tell, str(spec), period, where, home)
+            return watched(tell, str(spec), period, where, home)
+        from flows.stages import released
+    return released(job, where, home, tell)
 
 
 def approve(
@@ -245,7 +250,7 @@ def approve(
     with book() as ledger:
         found, needed = ledger.approve(dataset, release, digest, key=approvals.public_of(signer), signature=signed)
     out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
-    if found >= needed and "PREFECT_API_URL" in os.environ:
+    if found >= needed and served():
         from flows import waiting
 
         for line in waiting.resume(release):

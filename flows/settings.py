@@ -1,4 +1,4 @@
-"""Prefect embedded, offline and silent. Must be called before anything imports Prefect."""
+"""Prefect silent. Must be called before anything imports Prefect."""
 
 from __future__ import annotations
 
@@ -17,22 +17,6 @@ SILENT = {
 INSTALLATION = "DPDIST_INSTALLATION"
 """The name of this installation where several share a Prefect server."""
 
-ALONE = {
-    "PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false",
-    "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
-    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-    "PREFECT_SERVER_UI_ENABLED": "false",
-    "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
-    "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-    "PREFECT_LOGGING_TO_API_ENABLED": "false",
-    "PREFECT_CLIENT_MAX_RETRIES": "2",
-    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
-    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
-}
-"""The server of one run (``server``): in memory, without what only later runs, schedules and people at a browser would need."""
-
 
 def configure(home: Path, *, debug: bool = False) -> None:
     """Telemetry off, always; Prefect's own state under the state folder unless the environment says otherwise."""
@@ -43,10 +27,12 @@ def configure(home: Path, *, debug: bool = False) -> None:
             "PREFECT_LOGGING_LEVEL", "CRITICAL"
         )  # errors are reported once, in one line, by the command line
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
-    if "PREFECT_API_URL" not in os.environ:
-        for name, value in ALONE.items():
-            os.environ.setdefault(name, value)
     Path(os.environ["PREFECT_HOME"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def served() -> bool:
+    """Whether a Prefect server keeps this run."""
+    return "PREFECT_API_URL" in os.environ
 
 
 def limit_name(dataset: str, installation: str | None = None) -> str:

@@ -21,10 +21,10 @@ from tests import forked, small, zoned
 CALL = """
 import sys
 from pathlib import Path
-from flows import settings
-settings.configure(Path(sys.argv[1]))
+from tests import alone
+alone.configure(Path(sys.argv[1]))
 from flows.convolve import convolve
-from flows.server import embedded
+from tests.embedded import embedded
 filters = [{"running_sum": True}, {"mean": 3}]
 for _ in range(2):
     with embedded():
@@ -56,7 +56,7 @@ settings.configure(Path(home))
 from flows.ingest import ingest
 from flows.plan import plan
 from flows.release import backfill, release
-from flows.server import embedded
+from tests.embedded import embedded
 day = datetime.date.fromisoformat
 with embedded():
     counted = ingest(spec, day("2026-11-16"), "inline", home)
@@ -122,11 +122,11 @@ KILLED = """
 import datetime, os, signal, sys
 from pathlib import Path
 home, spec, first, last, ends = sys.argv[1:]
-from flows import settings
-settings.configure(Path(home))
+from tests import alone
+alone.configure(Path(home))
 from dpdist.release import story
 from flows.release import backfill
-from flows.server import embedded
+from tests.embedded import embedded
 plain = story.answer
 
 def answer(context, planned, *rest):
@@ -187,11 +187,11 @@ TWO = """
 import contextvars, json, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from flows import settings
-settings.configure(Path(sys.argv[1]))
+from tests import alone
+alone.configure(Path(sys.argv[1]))
 import prefect.flow_engine
 from flows.release import watched
-from flows.server import embedded
+from tests.embedded import embedded
 
 both, returned, original = threading.Barrier(2), [], prefect.flow_engine.return_value_to_state
 
@@ -229,41 +229,3 @@ def test_runs_at_once_are_told_to_their_own_listeners(tmp_path: Path) -> None:
     assert heard_usual
     assert heard_tiny == sorted([*heard_usual, "warning"])
     assert returned == ["NoneType", "NoneType"]
-
-
-STRANGER = """
-import json, sys, uuid
-from pathlib import Path
-from flows import settings
-settings.configure(Path(sys.argv[1]))
-import httpx, prefect.settings, websockets.sync.client
-from websockets.exceptions import ConnectionClosed
-from flows.server import embedded
-
-def said(url, token):
-    with websockets.sync.client.connect(url.replace("http", "ws") + "/events/in", subprotocols=["prefect"], open_timeout=None) as socket:
-        socket.send(json.dumps({"type": "auth", "token": token}))
-        try:
-            return json.loads(socket.recv())["type"]
-        except ConnectionClosed as error:
-            return error.rcvd.code
-
-with embedded():
-    url = prefect.settings.PREFECT_API_URL.value()
-    password = prefect.settings.PREFECT_API_AUTH_STRING.value()
-    password = password if isinstance(password, str) else password.get_secret_value()  # Prefect's settings give either
-    known = tuple(password.split(":", 1))
-    codes = [
-        httpx.get(f"{url}/{path}", auth=auth, timeout=None).status_code
-        for path in ("admin/version", f"flows/{uuid.uuid4()}", "deployments/x")
-        for auth in (None, ("dpdist", "guessed"), known)
-    ]
-    print(json.dumps([codes, said(url, "guessed"), said(url, password)]))
-"""
-
-
-def test_the_embedded_server_answers_its_own_run_only(home: Path) -> None:
-    """By the password that its process made; what a run does not ask for is not there."""
-    done = forked.finished(STRANGER, home)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[401, 401, 200, 401, 401, 404, 401, 401, 404], 1008, "auth_success"]

@@ -9,6 +9,8 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from tests import forked, small
+from tests.flow_server import flow_server
 
 
 def secrets_of(home: Path) -> dict[str, bytes]:
@@ -89,14 +92,11 @@ def test_the_search_finds_what_it_looks_for() -> None:
     assert found_in(os.urandom(1000), secret) == []
 
 
-def all_kept(home: Path) -> dict[str, str]:
-    """Settings that let Prefect write all that it is told to files: log, events, and a database that outlives the run."""
-    return {
-        "PREFECT_LOGGING_LEVEL": "DEBUG",
-        "PREFECT_LOGGING_TO_API_ENABLED": "true",
-        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "true",
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect/prefect.db",
-    }
+@contextmanager
+def all_kept(home: Path) -> Iterator[dict[str, str]]:
+    """A Prefect server that keeps all that it is told in files, log, states and events, and the environment of its clients."""
+    with flow_server(home / "prefect") as (api, _):
+        yield {"PREFECT_API_URL": api, "PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_TO_API_ENABLED": "true"}
 
 
 BROKEN_RUN = """
@@ -120,7 +120,8 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     secrets = secrets_of(home)
     assert found_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
     assert searched(home, secrets, but=("root.key", "ledger.db")) == {}
-    done = forked.finished(BROKEN_RUN if broken else "flows.cli", "--debug", "run", path, **all_kept(home))
+    with all_kept(home) as environment:
+        done = forked.finished(BROKEN_RUN if broken else "flows.cli", "--debug", "run", path, **environment)
     assert (done.returncode != 0) == broken
     if broken:
         assert "the sampler broke" in done.stderr
@@ -308,7 +309,8 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
 def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)
-    done = forked.finished("flows.cli", "run", path, **all_kept(home), DPDIST_ENGINE="inline")
+    with all_kept(home) as environment:
+        done = forked.finished("flows.cli", "run", path, **environment, DPDIST_ENGINE="inline")
     assert done.returncode == (fault != "none"), done.stderr
     kept = b"".join(f.read_bytes() for f in (home / "prefect").rglob("*") if f.is_file())
     assert b"count" in kept  # the stage's name: something was kept

@@ -281,7 +281,8 @@ def test_the_command_line_and_all_who_listen_hear_nothing(
             "OPENLINEAGE_URL": receiver.url,
             notifications.NOTIFY_URL: f"{receiver.url}/webhook",
         }
-        done = forked.finished("flows.cli", "run", path, **all_kept(home), **environment)
+        with all_kept(home) as kept:
+            done = forked.finished("flows.cli", "run", path, **kept, **environment)
     finally:
         receiver.server.shutdown()
         receiver.server.server_close()

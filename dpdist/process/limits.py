@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -16,11 +15,11 @@ from pathlib import Path
 from dpdist.errors import OutOfMemory
 
 MIB = 2**20
-PROGRAM_BYTES = 400 * MIB
+PROGRAM_BYTES = 288 * MIB
 """What a process that runs a release takes in the end, without what its stages are planned at.
 
-Anonymous memory of 292 MiB with all imports, the embedded flow server, threads and compiled code, and 108 MiB of the 176 MiB of
-libraries that it maps (``tests/release/test_memory.py`` measures it).
+Anonymous memory of 180 MiB with all imports, threads and compiled code, and 108 MiB of the 176 MiB of libraries that it maps
+(``tests/release/test_memory.py`` measures it).
 """
 WORKER_BYTES = 208 * MIB
 """The same of a worker process: 160 MiB and mapped libraries."""
@@ -28,8 +27,6 @@ TERMINATED_SHARE = 0.95
 """A worker process that takes more of its limit is ended: by Dask's nanny, or here by ``local_cluster``."""
 LATER_BYTES = 112 * MIB
 """What a process that has planned a release still takes for itself: threads of Arrow, compiled noise, imports of later stages."""
-SERVER_BYTES = 112 * MIB
-"""What Prefect and its embedded server take, where they are not loaded yet."""
 ADDRESS_BYTES, ADDRESS_BYTES_A_CORE = 2816 * MIB, 128 * MIB
 """Address space of such a process, which ``ulimit -v`` bounds: allocators and threads reserve much more than they use."""
 
@@ -79,7 +76,7 @@ def left_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), own: Pat
     """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     here = status_bytes("RssAnon")
-    program = max(PROGRAM_BYTES, here + LATER_BYTES + (0 if "prefect" in sys.modules else SERVER_BYTES))
+    program = max(PROGRAM_BYTES, here + LATER_BYTES)
     free = [machine, *(limit - max(0, taken - here) for limit, taken in _group_limits(groups, own))]
     shared = (min(free) - program - workers * WORKER_BYTES) // (workers + 1)
     reserved = max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)

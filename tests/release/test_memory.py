@@ -27,7 +27,7 @@ from tests import HANGS, small
 MEASURE = """
 import json, os, sys, threading
 from pathlib import Path
-import flows.release, flows.server  # as the command line loads them
+import flows.stages  # as the command line loads it
 from dpdist.machine import engine
 from dpdist.process.limits import status_bytes
 from dpdist.release import story

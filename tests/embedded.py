@@ -1,18 +1,12 @@
-"""The flow server of a run that names no other: in this process, in memory, and for this process only.
+"""A flow server in the process of a test, in memory: Prefect's own answers to the requests of a run.
 
-Prefect would start a program of its own on a port from 8000 to 8999 and take whatever answers there for its server: with two runs at
-once that may be the other run's. It would bring a database file up to date, revision by revision, and leave it behind. Here the same
-code answers the requests of a run; deployments, work pools, automations, background services and the user interface are left out, for
-they take longer to import than a small release takes (benchmarks/start.py).
+Prefect would start a program of its own, which takes longer than a small release.
 """
 
 from __future__ import annotations
 
-import base64
 import contextvars
 import functools
-import hmac
-import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -38,20 +32,11 @@ DRAIN_SECONDS = 10.0
 
 @contextmanager
 def embedded() -> Iterator[None]:
-    """Flows of the block are kept by a server of this process, unless ``PREFECT_API_URL`` names another or one is there already."""
-    if prefect.settings.PREFECT_API_URL.value():
-        yield
-        return
+    """Flows of the block are kept by a server of this process."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))  # held until the end: nobody else answers on its port
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
-        password = f"dpdist:{secrets.token_urlsafe(32)}"  # every user of the machine reaches the port
-        known = {
-            prefect.settings.PREFECT_API_URL: url,
-            prefect.settings.PREFECT_API_AUTH_STRING: password,
-            prefect.settings.PREFECT_SERVER_API_AUTH_STRING: password,
-        }
-        with prefect.settings.temporary_settings(known), _serving(listening, password):
+        with prefect.settings.temporary_settings({prefect.settings.PREFECT_API_URL: url}), _serving(listening):
             try:
                 yield
             finally:
@@ -59,9 +44,9 @@ def embedded() -> Iterator[None]:
 
 
 @contextmanager
-def _serving(listening: socket.socket, password: str) -> Iterator[None]:
+def _serving(listening: socket.socket) -> Iterator[None]:
     """A server of its own thread for the block. It ends without waiting for clients that have not hung up."""
-    server = _Server(uvicorn.Config(_application(password), log_level="critical", lifespan="off"))
+    server = _Server(uvicorn.Config(_application(), log_level="critical", lifespan="off"))
     run = functools.partial(server.run, sockets=[listening])
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="flow server", daemon=True)
     thread.start()
@@ -78,18 +63,10 @@ ROUTERS = (flows.router, flow_runs.router, task_runs.router, concurrency_limits_
 """What the client of one run asks for."""
 
 
-def _application(password: str) -> FastAPI:
-    """Prefect's own answers to the requests of one run, for whoever knows the password."""
+def _application() -> FastAPI:
     application = FastAPI(openapi_url=None)
     for router in ROUTERS:
         application.include_router(router, prefix="/api")
-    expected = b"Basic " + base64.b64encode(password.encode())
-
-    @application.middleware("http")
-    async def known_only(request: Request, answer: Any) -> Any:  # Prefect checks the web sockets of events itself
-        if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), expected):
-            return JSONResponse({"exception_message": "Unauthorized"}, status_code=401)
-        return await answer(request)
 
     @application.exception_handler(ObjectNotFoundError)
     async def not_found(request: Request, error: ObjectNotFoundError) -> JSONResponse:
