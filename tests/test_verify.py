@@ -65,6 +65,19 @@ OTHERS: dict[str, dict[str, Any]] = {
     "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
+    "long series": {
+        "domain": {"age": {"from": 0, "to": 2999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "convolution",
+        "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}, {"mean": 7}, {"exponential": 0.9}]}}],
+    },
+    "a long circle": {
+        "domain": {"age": {"from": 0, "to": 2499}}, "mechanism": "convolution",
+        "workload": [{"filters": {"of": "age", "apply": [{"window": 30}], "circular": True}}],
+    },
+    "steps of a person in many series": {
+        **SERIES, "records": STEPS,
+        "domain": {"age": {"from": 0, "to": 11}, "sex": {"categories": [*map(str, range(200))], "other": "x"}},
+        "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}],
+    },
     "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
                            "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 3}}},
     "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
@@ -108,7 +121,7 @@ UNCHECKED: dict[str, set[str]] = {
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
     "bounded totals": {"cost"} | BOUND, "bounded totals, replace-one": {"cost"} | BOUND, "bounded totals, Laplace noise": {"cost"} | BOUND,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
-    "characters, stored": BOUND, "convolution, stored": BOUND, "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
+    "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
     "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
@@ -294,6 +307,11 @@ def swapped_rows(matrix: Any) -> Any:
     return matrix[[1, 0, *range(2, len(matrix))]]
 
 
+def smaller_gap(of: Forged) -> None:
+    """A lie about the largest error."""
+    of.mechanism["certified_gap_of_the_worst"] -= 1e-5
+
+
 def later(change: Callable[[Path], object]) -> Callable[[Forged], None]:
     """A lie after everything is signed."""
     return lambda of: setattr(of, "after", change)
@@ -415,9 +433,26 @@ COA, TERMS, PERSON, TABLES = (
 ORBITS, GROUPS = "symmetric over several kinds, replace-one", "persons by group"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
-FIRST_LIES = 44
+WORST, WORST_PRODUCT, WORST_TABLES = (
+    f"{name}, least largest error, add-remove" for name in ("coa", "kronecker", "marginals")
+)
+FIRST_LIES = 51
 """So many lies are told whenever tests run, the rest in ``make slow``."""
 LIES: dict[str, Lie] = {
+    "a larger lower bound of a long series": ("long series", "lower bound", scaled("lower_bound", 1 + 1e-5)),
+    "a smaller gap of a long series": (
+        "long series", "gap to the optimum", lambda of: of.mechanism.update(certified_gap=of.mechanism["certified_gap"] - 1e-5),
+    ),
+    "a longer filter of a long series": (
+        "long series", "sensitivity", lambda of: of.arrays.update(factor_0=of.arrays["factor_0"] + (of.arrays["factor_0"] > 0)),
+    ),
+    "a smaller gap of the largest error": (WORST, "gap of the largest error", smaller_gap),
+    "a smaller gap of the largest error of a product": (WORST_PRODUCT, "gap of the largest error", smaller_gap),
+    "a smaller gap of the largest error of tables": (WORST_TABLES, "gap of the largest error", smaller_gap),
+    "weights of answers of both signs": (
+        WORST, "gap of the largest error",
+        lambda of: of.arrays.update(answers_0_0=np.where(np.arange(12) < 3, -1, 1) * of.arrays["answers_0_0"]),
+    ),
     "a smaller rho": (COA, "rho", lambda of: of.privacy.update(rho="1/20", rho_decimal=0.05)),
     "fewer records of a person than count": (LEFT_OUT, "what bounds leave out", fewer_records),
     "a smaller share of persons beyond": (LEFT_OUT, "what bounds leave out", beyond("persons", "beyond", "share", 0.01)),
@@ -546,6 +581,22 @@ LIES: dict[str, Lie] = {
     "a smaller sensitivity of orbits": (
         ORBITS, "sensitivity",
         lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 999 // 1000)),
+    ),
+    "a gap of the largest error that nobody proves": (
+        WORST, "gap of the largest error", lambda of: of.facts["largest"]["answers"].append({"share": 1.0, "arrays": []}),
+    ),
+    "a filter of fractions": (
+        "long series", "sensitivity", lambda of: of.arrays.update(factor_0=of.arrays["factor_0"] * 0.9),
+    ),
+    "fewer weights than answers": (
+        WORST, "gap of the largest error", lambda of: of.arrays.update(answers_0_0=of.arrays["answers_0_0"][:1]),
+    ),
+    "an answer of a long series": ("long series", "answers", told("answer", lambda value: value + 0.1)),
+    "a standard error of a long series": ("long series", "standard errors", told("standard_error", lambda value: value * 0.99)),
+    "a smaller cost of a long series": ("long series", "cost", scaled("cost", 1 - 1e-8)),
+    "a larger lower bound of a long circle": ("a long circle", "lower bound", scaled("lower_bound", 1 + 1e-5)),
+    "a larger lower bound for persons in many series": (
+        "steps of a person in many series", "lower bound", scaled("lower_bound", 1 + 1e-5),
     ),
     "an answer from orbits": (ORBITS, "answers", told("answer", lambda value: value + 0.1)),
     "a smaller cost of orbits": (ORBITS, "cost", scaled("cost", 1 - 1e-8)),

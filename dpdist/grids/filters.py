@@ -31,7 +31,7 @@ from dpdist.grids.participations import (
     squared_of_falling,
     width_of,
 )
-from dpdist.grids.product_space import Circle, ListedFactor, Past
+from dpdist.grids.product_space import Circle, ListedFactor, Past, WideCircle
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
@@ -158,13 +158,15 @@ class FilterGrid(SeriesGrid):
         """One filter along the steps; a circle of more points than steps as the rows that it has over them."""
         points = self.coefficients.size
         padded = self.circular and points > self.steps
-        small_enough(self.rows + points * (self.steps if padded else 1), most_bytes)
+        small_enough(self.rows + points, most_bytes)
         coefficients, values = held(self.coefficients), held(measured)
         if self.form is Form.HELD:
             table = self.steps_first(values)
         else:
             others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
             table = np.moveaxis(values.reshape(*others, points), -1, self.place)
+        if padded and 8 * (self.rows + points * self.steps) > most_bytes:
+            return self.space_of(WideCircle(coefficients, self.steps), table, shape)
         if padded:
             lags = (np.arange(points)[:, None] - np.arange(self.steps)[None, :]) % points
             return self.space_of(ListedFactor(coefficients[lags]), table, shape)

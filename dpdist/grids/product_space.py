@@ -131,6 +131,17 @@ class Circle(Series):
         return "circle", self.coefficients
 
 
+@dataclass(frozen=True)
+class WideCircle(Circle):
+    """A filter around a circle of more points than there are values: those beyond hold nothing. It is written down for those who check."""
+
+    steps: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.coefficients.size, self.steps
+
+
 class Past(Series):
     """A filter of the past: row t is the sum over s <= t of coefficients[t - s] value[s]."""
 
@@ -195,6 +206,11 @@ class ProductSpace(MeasuredSpace):
     shape: tuple[int, ...]
     values: Matrix = field(repr=False)
     directions: Mapping[int, Matrix] = field(default_factory=dict, repr=False)
+
+    @property
+    def withheld(self) -> str | None:
+        wide = any(isinstance(factor, WideCircle) for term in self.terms for factor in term.factors)
+        return "its series is so long that readers could not solve for its steps" if wide else None
 
     @property
     def _alone(self) -> bool:

@@ -98,6 +98,11 @@ class MeasuredSpace(ABC):
     shape: tuple[int, ...]
     values: Matrix
 
+    @property
+    def withheld(self) -> str | None:
+        """Why readers can ask no further questions of it; None where they can."""
+        return None
+
     @abstractmethod
     def read(self, asked: Functionals) -> Reading:
         """Estimates and variances. Raises: NotMeasured."""

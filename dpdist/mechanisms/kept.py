@@ -15,7 +15,7 @@ from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.dual_weights import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
-from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.proofs import LargestBound, PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.workloads import Workload
@@ -75,7 +75,8 @@ def kept_worst(
         return {**_facts(solved), "worst": last.objective, "gap": last.gap}
 
     operator, known = _kept_matrix(work, name, solve, facts, over)
-    record = Solve(known["method"], known["stop"], (Step(known["iterations"], known["worst"], known["gap"]),))
+    steps = (Step(known["iterations"], known["worst"], known["gap"]),)
+    record = Solve(known["method"], known["stop"], steps, largest=LargestBound.of(known.get("largest")))
     return DenseStrategy(mechanism, operator, known["cost"], None, record)
 
 
@@ -133,7 +134,7 @@ def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> Ter
     operators = [term.operator(workload.domain.shape) for term in terms]
     operator = operators[0] if len(operators) == 1 else Stack(operators)
     history = () if facts["gap"] is None else (Step(facts["iterations"], facts.get("worst", facts["cost"]), facts["gap"]),)
-    record = Solve(facts["method"], facts["stop"], history)
+    record = Solve(facts["method"], facts["stop"], history, largest=LargestBound.of(facts.get("largest")))
     solved = (facts["name"], operator, facts["cost"], facts["lower_bound"], record)
     if "groups" in facts:
         return ProductsStrategy(*solved, terms=tuple(terms), groups=tuple(tuple(group) for group in facts["groups"]))
@@ -176,8 +177,9 @@ def _dual(facts: Mapping[str, Any]) -> Matrix | None:
 
 def _facts(strategy: Strategy) -> dict[str, Any]:
     assert strategy.solve is not None
-    dual = strategy.solve.dual
+    dual, largest = strategy.solve.dual, strategy.solve.largest
     return {
+        **({} if largest is None else {"largest": largest.facts()}),
         **({} if dual is None or dual.size > MOST_KEPT else {"dual": dual.tolist()}),
         "name": strategy.name,
         "cost": strategy.workload_cost,

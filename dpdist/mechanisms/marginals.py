@@ -12,6 +12,7 @@ from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.fixed import identity
 from dpdist.strategies.marginal_optima import marginal_minimax, marginal_optimum
 from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
@@ -82,6 +83,8 @@ def _cells(workload: Workload, *, worst: bool) -> Strategy:
     assert found.workload_cost is not None
     if not worst:
         return replace(found, name="marginals", lower_bound=found.workload_cost * (1 - 1e-12))
-    largest = max(block.weight for block in workload.blocks) ** 2
-    record = Solve("marginals, least largest error", "converged", (Step(1, largest, 1e-12),))
+    largest = max(workload.blocks, key=lambda block: block.weight)
+    answers = ((float(block is largest) / block.queries, (None,) * len(block.axes)) for block in workload.blocks)
+    proof = LargestBound(DualWeights("equal"), tuple(answers))
+    record = Solve("marginals, least largest error", "converged", (Step(1, largest.weight**2, 1e-12),), largest=proof)
     return replace(found, name="marginals", solve=record)

@@ -27,8 +27,7 @@ from dpdist.operators import Matrix
 from dpdist.page import asked
 from dpdist.privacy.distributions import Kind
 from dpdist.privacy.noise import Noise
-from dpdist.strategies.dual_weights import DualWeights
-from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.proofs import DualWeights, LargestBound, PersonsBound
 from dpdist.workloads import Workload
 
 FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED = 1, 2, 3, 4
@@ -46,7 +45,7 @@ class Measurement:
     Attributes:
         digest: of the noisy integers in the ledger.
         workload: the published queries, and ``weights``: what proves the certificate's lower bound for them. They are written for those
-            who check the release, and not read.
+            who check the release, and not read. ``largest`` proves the bound of the largest error, where that was optimised.
         why: readers can ask no further questions of it; None where they can.
         horizon: of a part of a stream what the whole of it will measure, all values zero yet.
     """
@@ -57,6 +56,7 @@ class Measurement:
     digest: str = field(default="")
     workload: Workload | None = field(default=None, repr=False)
     weights: DualWeights | PersonsBound | None = field(default=None, repr=False)
+    largest: LargestBound | None = field(default=None, repr=False)
     why: str | None = None
     horizon: Measurement | None = field(default=None, repr=False)
 
@@ -82,7 +82,11 @@ def write(measurement: Measurement, release: str, file: BinaryIO) -> None:
         "measurement": measurement.digest,
         "strategy": facts,
     }
-    for part, written in (("queries", _queries(measurement)), ("bound", _bound(measurement))):
+    for part, written in (
+        ("queries", _queries(measurement)),
+        ("bound", _bound(measurement)),
+        ("largest", _largest(measurement.largest)),
+    ):
         about[part] = written[0]
         arrays = {**arrays, **written[1]}
     named = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
@@ -114,8 +118,27 @@ def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, M
             "spread": weights.spread,
             "axis": weights.axis,
         }, listed
-    named = {f"bound_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
+    return _cells("bound", weights)
+
+
+def _cells(name: str, weights: DualWeights) -> tuple[dict[str, Any], dict[str, Matrix]]:
+    named = {f"{name}_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
     return {"weights": weights.kind, "attributes": sorted(weights.arrays) if weights.kind == "products" else []}, named
+
+
+def _largest(proof: LargestBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+    """The weights that prove the bound of the largest error, of cells and of answers."""
+    if proof is None:
+        return None, {}
+    facts, arrays = _cells("largest", proof.cells)
+    answers = []
+    for group, (share, parts) in enumerate(proof.answers):
+        names = [None if part is None else f"answers_{group}_{place}" for place, part in enumerate(parts)]
+        answers.append({"share": share, "arrays": names})
+        arrays |= {
+            name: part.astype(np.float32) for name, part in zip(names, parts, strict=True) if name and part is not None
+        }
+    return {**facts, "answers": answers}, arrays
 
 
 def read(path: Path) -> Measurement:

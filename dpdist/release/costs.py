@@ -49,7 +49,11 @@ def in_whole_numbers(
             return replace(each, cost=None if each.cost is None else each.cost * more, worst=worst)
         return replace(each, cost=cost, gap=None if each.gap is None else (1 + each.gap) * cost / before - 1, worst=worst)
 
-    return replace(strategy, workload_cost=cost), [seen(each) for each in table]
+    solve = strategy.solve
+    if solve is not None and solve.largest is not None:
+        last = solve.history[-1]
+        solve = replace(solve, history=(replace(last, gap=(1 + last.gap) * bent**2 * (1 + ROUNDED_UP) - 1),))
+    return replace(strategy, workload_cost=cost, solve=solve), [seen(each) for each in table]
 
 
 def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: Grid) -> float:

@@ -14,8 +14,9 @@ from dpdist.release.context import Context
 from dpdist.release.planning import Planning, gram
 from dpdist.strategies import Strategy, laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE
-from dpdist.strategies.dual_weights import DualWeights, dual_weights
+from dpdist.strategies.dual_weights import dual_weights
 from dpdist.strategies.product_bound import bound_steps, product_weights
+from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_long, is_separable
 
@@ -58,6 +59,4 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
 
 def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:
     """Weights of the cells that prove a lower bound to readers; None where none that are at hand do."""
-    if is_long(workload):
-        return None
     return dual_weights(workload, compared, lower, lambda: _product_weights(context, workload))

@@ -40,8 +40,7 @@ from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
 from dpdist.spec.output import AboutSpec, SuppressSpec
-from dpdist.strategies.dual_weights import DualWeights
-from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.proofs import DualWeights, LargestBound, PersonsBound
 from dpdist.workloads import Workload
 
 _T = TypeVar("_T")
@@ -192,9 +191,17 @@ def published_measurement(
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     weights, horizon = _bound_weights(context, planned, planned.workload), _horizon(context, planned)
-    why = job.measured.quantity.withheld
+    why = job.measured.quantity.withheld or space.withheld
     found = Measurement(
-        space, planned.workload.domain, planned.noise, measured.digest, planned.workload, weights, why, horizon
+        space,
+        planned.workload.domain,
+        planned.noise,
+        measured.digest,
+        planned.workload,
+        weights,
+        _largest(planned),
+        why,
+        horizon,
     )
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": why}
 
@@ -209,7 +216,14 @@ def _horizon(context: Context, planned: Plan) -> Measurement | None:
         space = planned.grid.space(nothing, queries.domain.shape, MOST_BYTES)
     except InvalidInput:
         return None
-    return Measurement(space, queries.domain, planned.noise, "", queries, _bound_weights(context, planned, queries))
+    weights = _bound_weights(context, planned, queries)
+    return Measurement(space, queries.domain, planned.noise, "", queries, weights, _largest(planned))
+
+
+def _largest(planned: Plan) -> LargestBound | None:
+    """What proves the certificate's bound of the largest error, of the whole horizon of a stream."""
+    solve = planned.strategy.solve
+    return None if solve is None else solve.largest
 
 
 def _bound_weights(context: Context, planned: Plan, queries: Workload) -> DualWeights | PersonsBound | None:

@@ -18,7 +18,7 @@ from dpdist.notebooks import html_table
 from dpdist.operators import Matrix, Operator
 from dpdist.stability import Distance, Neighbours
 from dpdist.strategies import linear
-from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.proofs import LargestBound, PersonsBound
 from dpdist.workloads import Workload
 from dpdist.workloads.base import counted
 
@@ -64,6 +64,7 @@ class Solve:
     """The record of an optimisation. One that does not converge raises no error: read ``stop`` and the strategy's ``gap``.
 
     Attributes:
+        largest: proof of what no strategy's largest error is below, where that was optimised.
         eigendecompositions: of matrices of the problem's size; those of half size count an eighth.
         products: matrix products (or matrix-vector products, for AM) beside them.
     """
@@ -72,6 +73,7 @@ class Solve:
     stop: Stop
     history: tuple[Step, ...]
     dual: Matrix | None = field(default=None, repr=False)
+    largest: LargestBound | None = field(default=None, repr=False, kw_only=True)
     eigendecompositions: float = 0
     products: float = 0
 

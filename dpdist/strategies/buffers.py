@@ -123,5 +123,5 @@ def buffered(workload: Workload, work: Workspace = MEMORY, name: str = "", *, co
     factor = abs(float(each.entries.read(0, 1)[0]))
     given = coefficients_of(workload, values, work, name, tuple(factor * d for d in facts["deviations"]), circular=False)
     cost = weight**2 * factor**2 * given.series * facts["cost"]
-    lower = given.series * bound_of_ends(workload, pinched=False)
+    lower = given.series * bound_of_ends(workload)
     return FilterStrategy("buffered", over_cells(given, workload), cost, lower, CLOSED_FORM, coefficients=given)

@@ -6,9 +6,8 @@ wherever they come from: the solver's dual, the strategy itself, or the weights 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import scipy
@@ -17,8 +16,10 @@ from dpdist.operators import Matrix
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
 from dpdist.strategies.bounds import dual_bound, laplace_bound
 from dpdist.strategies.exchangeable import SymmetricStrategy
+from dpdist.strategies.filters import bound_of_ends
+from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import is_separable
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_separable, line_of
 
 MOST_CELLS = 1024
 """Cells up to which weights are evaluated before they are published: an eigen-decomposition each, of a tenth of a second."""
@@ -26,28 +27,6 @@ MOST_KEPT = 4096
 """Cells up to which a solver's weights are kept and published."""
 NEAR = 2e-6
 """By how much of itself the bound of published weights may lie below the certificate's."""
-
-
-@dataclass(frozen=True)
-class DualWeights:
-    """Weights of cells.
-
-    Attributes:
-        kind: "equal"; "cells", one weight a cell; or "products", one a value of each attribute, which are multiplied.
-        arrays: of the cells under 0, or of the values of each attribute; attributes that are missing have equal weights.
-    """
-
-    kind: Literal["equal", "cells", "products"]
-    arrays: dict[int, Matrix] = field(default_factory=dict, repr=False)
-
-    def over_cells(self, shape: tuple[int, ...]) -> Matrix:
-        """One weight a cell, (cells,)."""
-        if self.kind == "cells":
-            return self.arrays[0]
-        out = np.ones(1)
-        for axis, size in enumerate(shape):
-            out = np.multiply.outer(out, self.arrays.get(axis, np.ones(size))).ravel()
-        return out
 
 
 Products = Callable[[], tuple[float, dict[int, Matrix]]]
@@ -93,8 +72,18 @@ def _of_many_cells(workload: Workload, compared: Sequence[Strategy], lower: floa
         solved = _solved(strategy, workload)
         if solved is not None and strategy.gap < NEAR:
             return DualWeights("cells", {0: solved})
+    if is_dyadic(workload) or (is_filters(workload) and _of_series(workload) >= lower * (1 - NEAR)):
+        return DualWeights("equal")
     proven, weights = product() if is_separable(workload) else (0.0, {})
     return DualWeights("products", weights) if proven >= lower * (1 - NEAR) else None
+
+
+def _of_series(workload: Workload) -> float:
+    """What equal weights prove for filters: around a circle they are the optimum's."""
+    _, axes, filters = line_of(workload)
+    if filters[0].circular:
+        return math.inf
+    return math.prod(workload.domain.shape[axis] for axis in axes) // filters[0].n * bound_of_ends(workload)
 
 
 def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:

@@ -23,7 +23,7 @@ from dpdist.arrays.vector import Vector
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.coefficients import FilterCoefficients, Form, StoredRows, as_kept
-from dpdist.operators import Identity, Kronecker, Matrix, Operator, Ring, Toeplitz, Total
+from dpdist.operators import Identity, Kronecker, Operator, Ring, Toeplitz, Total
 from dpdist.strategies.base import CLOSED_FORM, queries_of
 from dpdist.strategies.characters import over_characters
 from dpdist.strategies.representations import CharacterStrategy, FilterStrategy
@@ -59,7 +59,7 @@ def convolution(
         with work.scratch() as inner:
             tell = Steps(on_done, len(filters) + 1)
             best = optimum(inner, filters, [b.weight for b in workload.blocks], _points(filters, work), tell)
-            lower = best.cost * (1 - 1e-12) if filters[0].circular else bound_of_ends(workload, pinched=not work.in_memory)
+            lower = best.cost * (1 - 1e-12) if filters[0].circular else bound_of_ends(workload)
             facts = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
             if values is None:
                 values = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts)
@@ -158,66 +158,52 @@ def coefficients_of(
     return FilterCoefficients(values, axes, shape, form, deviations, name, work, circular=circular, place=axes.index(axis))
 
 
-def bound_of_ends(workload: Workload, *, pinched: bool) -> float:
+def bound_of_ends(workload: Workload) -> float:
     """What no strategy can beat, for one series that ends: (sum of W's singular values)^2 / n, from below.
 
-    Of filters together, and of each by itself, whose bounds add up: the least of a sum is at least the sum of the leasts.
-
-    Args:
-        pinched: of long series the blocks of steps along the diagonal alone: the singular values of a matrix sum to at least those of
-            its diagonal blocks (Bhatia 1997, section IV.2), and every block of as many steps of one filter is the same. Those of a
-            running sum are known for all steps.
+    Of filters together, and of each by itself, whose bounds add up: the least of a sum is at least the sum of the leasts. Of long series
+    blocks of steps along the diagonal are taken alone: the singular values of a matrix sum to at least those of its diagonal blocks
+    (Bhatia 1997, section IV.2), and every block of as many steps of one filter is the same. Those of a running sum are known.
     """
     _, _, filters = line_of(workload)
-    n, first, weights = filters[0].n, filters[0], [block.weight for block in workload.blocks]
-    most = workload.domain.sizes.pinched_steps if pinched else n
-    if len(filters) == 1 and is_running_sum(first):
-        parts = (_running_sum_norm(n, start, min(start + most, n)) for start in range(0, n, most))
-        return (weights[0] * abs(float(first.entries.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
-    count = -(-n // most)
+    n, weights = filters[0].n, [block.weight for block in workload.blocks]
+    count = -(-n // workload.domain.sizes.pinched_steps)
     size = n // count  # few steps are left over
-    blocks = filters if count == 1 else [_within(each, size) for each in filters]
-    alone = sum(_nuclear_norm(blocks[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(blocks)))
-    return count**2 * max(alone, _nuclear_norm(blocks, weights) ** 2) / n
+    alone = (
+        _running_sum_norm(n, weight, each) if is_running_sum(each) else count * _nuclear_norm([each], [weight], size)
+        for each, weight in zip(filters, weights, strict=True)
+    )
+    together = count * _nuclear_norm(filters, weights, size) if len(filters) > 1 else 0.0
+    return max(math.fsum(norm**2 for norm in alone), together**2) / n * (1 - 1e-12)
 
 
-def _within(each: Toeplitz, size: int) -> Toeplitz:
-    """The lags of a filter that reach within a block of steps."""
-    begin = max(0, 1 - size - each.first_lag)
-    end = min(each.entries.size, size - each.first_lag)
-    return Toeplitz(size, each.entries.read(begin, end), each.first_lag + begin)
+def _running_sum_norm(n: int, weight: float, each: Toeplitz) -> float:
+    """The sum of the singular values of a running sum: 1 / (2 sin((2 k - 1) pi / (4 n + 2)))."""
+    parts = (np.arange(start, min(start + 2**20, n)) for start in range(0, n, 2**20))
+    found = math.fsum(float((0.5 / np.sin((2.0 * part + 1.0) * np.pi / (4.0 * n + 2.0))).sum()) for part in parts)
+    return weight * abs(float(each.entries.read(0, 1)[0])) * found
 
 
-def _running_sum_norm(n: int, start: int, stop: int) -> float:
-    """The singular values start..stop of a running sum over n steps, summed: 1 / (2 sin((2 k - 1) pi / (4 n + 2)))."""
-    odd = 2.0 * np.arange(start + 1, stop + 1) - 1.0
-    return float((1.0 / (2.0 * np.sin(odd * np.pi / (4.0 * n + 2.0)))).sum())
+def _nuclear_norm(filters: list[Toeplitz], weights: list[float], n: int) -> float:
+    """A lower bound of the sum of the singular values of stacked filters, of n steps of each.
 
-
-def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
-    """A lower bound of the sum of the singular values of stacked filters of n steps.
-
-    Around a circle of n steps they are known, and what the circle adds, R, is small: ||W|| >= ||W + R|| - ||R||. A tap of lag l adds
-    |l| entries to R, no two in one row or column: it has the singular value |h_l| as often. Those of lags up to K together stand in
-    K columns (2 K if some look ahead): their singular values sum to at most K^1/2 ||R||_F; K is chosen best. Those of a running sum
-    are known.
+    It is the inner product of W with a matrix Z of norm at most one: Z is the first n rows and columns of each filter over N >= n steps
+    around a circle whose responses are those of W over the root of their squared sum. A lag l stands n - |l| times in W.
     """
-    n = filters[0].n
-    if len(filters) == 1 and is_running_sum(filters[0]):
-        return weights[0] * abs(float(filters[0].coefficients[0])) * _running_sum_norm(n, 0, n) * (1 - 1e-12)
-    values = np.zeros(n // 2 + 1)
-    squares, sums = np.zeros(n), np.zeros(n)
-    ahead = back = False
+    points, seen, responses = 1 << (2 * n - 1).bit_length(), [], []
     for each, weight in zip(filters, weights, strict=True):
-        values += weight**2 * np.abs(each.spectrum(n)) ** 2
-        lags = each.first_lag + np.arange(each.coefficients.size)
-        np.add.at(squares, np.abs(lags), weight**2 * each.coefficients**2 * np.abs(lags))
-        np.add.at(sums, np.abs(lags), weight * np.abs(each.coefficients) * np.abs(lags))
-        ahead, back = ahead or bool(lags[0] < 0), back or bool(lags[-1] > 0)
-    columns = np.minimum(n, (ahead + back) * np.arange(n))
-    beyond = np.append(np.cumsum(sums[::-1])[::-1][1:], 0.0)
-    added = float((np.sqrt(columns * np.cumsum(squares)) + beyond).min())
-    return max(0.0, _sum_over_circle(np.sqrt(values), n) - added) * (1 - 1e-12)
+        begin, end = max(0, 1 - n - each.first_lag), max(0, min(each.entries.size, n - each.first_lag))
+        lags, laid = each.first_lag + np.arange(min(begin, end), end), np.zeros(points)
+        laid[lags] = weight * each.entries.read(min(begin, end), end)
+        seen.append(laid[lags] * (n - np.abs(lags)))
+        responses.append((lags, np.fft.rfft(laid)))
+    root = np.sqrt(sum(np.abs(each) ** 2 for _, each in responses))
+    root[root == 0] = 1.0
+    total = sum(
+        float(own @ np.fft.irfft(response / root, points)[lags])
+        for own, (lags, response) in zip(seen, responses, strict=True)
+    )
+    return max(total, 0.0)
 
 
 def _points(filters: list[Toeplitz], work: Workspace) -> int:
@@ -238,9 +224,3 @@ def over_cells(given: FilterCoefficients, workload: Workload) -> Operator:
     for other, size in enumerate(workload.domain.shape):
         parts.append(line if other == axis else Identity(size) if other in given.axes else Total(size))
     return parts[0] if len(parts) == 1 else Kronecker(parts)
-
-
-def _sum_over_circle(half: Matrix, points: int) -> float:
-    """Sum over all frequencies of a symmetric spectrum given in rfft order."""
-    doubled = half[1:-1] if points % 2 == 0 else half[1:]
-    return float(half[0] + 2.0 * doubled.sum() + (half[-1] if points % 2 == 0 and points > 1 else 0.0))

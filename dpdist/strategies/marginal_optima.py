@@ -16,6 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.terms import Term, contrasts, subsets
 from dpdist.operators import Identity, Stack, Total
 from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop, queries_of
+from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
@@ -80,7 +81,7 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
     squares = np.array([block.weight**2 for block in workload.blocks])
     share = np.full(len(blocks), 1.0 / len(blocks))
     best: tuple[float, dict[Subset, float]] | None = None
-    lower = 0.0
+    lower, proving = 0.0, share
     history: list[Step] = []
     for iteration in range(1, max_iterations + 1):
         # a marginal's total variance is its cells times the variance of each: weights are given a cell
@@ -90,7 +91,8 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
         )
         strategy = marginal_optimum(weighted)
         variances = squares * np.array([strategy.deviation(workload.domain.shape, block) ** 2 for block in blocks])
-        lower = max(lower, float(strategy.workload_cost or 0.0) * (1 - 1e-12))
+        bound = float(strategy.workload_cost or 0.0) * (1 - 1e-12)
+        lower, proving = max((lower, proving), (bound, share), key=lambda each: each[0])
         largest = float(variances.max())
         if best is None or largest < best[0]:
             best = (largest, _least_total(weighted))
@@ -102,7 +104,11 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
         share = np.maximum(share / share.sum(), 1e-12)
     assert best is not None
     stop: Stop = "converged" if history[-1].gap <= tolerance else "iteration limit"
-    record = Solve("marginals, least largest error", stop, tuple(history))
+    proof = LargestBound(
+        DualWeights("equal"),
+        tuple((float(one / n), (None,) * len(b.axes)) for one, n, b in zip(proving, cells, blocks, strict=True)),
+    )
+    record = Solve("marginals, least largest error", stop, tuple(history), largest=proof)
     return replace(over_residuals("marginals", workload, best[1]), solve=record)
 
 

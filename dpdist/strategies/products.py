@@ -15,6 +15,7 @@ from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Matrix, Operator, Total
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, ignore, queries_of
 from dpdist.strategies.optimum import coa
+from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Block, Workload
@@ -77,6 +78,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
     axes: list[int] = []
     factors: list[Matrix] = []
     stop: Stop = "converged"
+    proofs, share = dict[int, LargestBound | None](), 1.0
     scales = block.scales or (None,) * len(block.factors)
     by_axis = {a: (f, s) for a, f, s in zip(block.axes, block.factors, scales, strict=True)}
     for axis, attribute in enumerate(workload.domain.attributes):
@@ -86,7 +88,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
         axes.append(axis)
         if isinstance(factor, Identity) and scale is None:
             factors.append(np.eye(factor.n))
-            cost *= factor.n
+            cost, share = cost * factor.n, share / factor.n
             continue
         rows = tuple(str(row) for row in range(factor.shape[0]))
         alone = Workload(
@@ -99,9 +101,19 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
         upper, lower, cost = upper * last.objective, lower * last.objective / (1.0 + last.gap), cost * solved.workload_cost
         stop = solved.solve.stop if solved.solve.stop != "converged" else stop
         factors.append(full_column_rank(solved.matrix()))
+        proofs[axis] = solved.solve.largest
     term = Term(tuple(axes), tuple(factors))
-    record = Solve("kronecker, least worst query", stop, (Step(1, upper, upper / lower - 1.0),))
+    steps = (Step(1, upper, upper / lower - 1.0),)
+    record = Solve("kronecker, least worst query", stop, steps, largest=_product_of(proofs, share, block))
     return TermStrategy("kronecker", term.operator(workload.domain.shape), cost, None, record, terms=(term,))
+
+
+def _product_of(proofs: dict[int, LargestBound | None], share: float, block: Block) -> LargestBound | None:
+    """The product of the proofs of some factors, for a weight of every answer of the others; None where one is not known."""
+    known = {axis: proof for axis, proof in proofs.items() if proof is not None}
+    cells = DualWeights("products", {axis: proof.cells.arrays[0] for axis, proof in known.items()})
+    answers = tuple(known[axis].answers[0][1][0] if axis in known else None for axis in block.axes)
+    return LargestBound(cells, ((share, answers),)) if len(known) == len(proofs) else None
 
 
 def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tuple[Matrix | None, float, float, Stop]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -64,6 +64,59 @@ class PersonsBound:
         columns, sizes = tuple(tuple(each) for each in facts["columns"]), {int(s): w for s, w in facts["sizes"].items()}
         weights = tuple(facts["weights"])
         return cls(facts["lower_bound"], facts["how"], columns, weights, sizes, facts["spread"], facts["axis"])
+
+
+@dataclass(frozen=True)
+class DualWeights:
+    """Weights of cells.
+
+    Attributes:
+        kind: "equal"; "cells", one weight a cell; or "products", one a value of each attribute, which are multiplied.
+        arrays: of the cells under 0, or of the values of each attribute; attributes that are missing have equal weights.
+    """
+
+    kind: Literal["equal", "cells", "products"]
+    arrays: dict[int, Matrix] = field(default_factory=dict, repr=False)
+
+    def over_cells(self, shape: tuple[int, ...]) -> Matrix:
+        """One weight a cell, (cells,)."""
+        if self.kind == "cells":
+            return self.arrays[0]
+        out = np.ones(1)
+        for axis, size in enumerate(shape):
+            out = np.multiply.outer(out, self.arrays.get(axis, np.ones(size))).ravel()
+        return out
+
+
+@dataclass(frozen=True)
+class LargestBound:
+    """Proof that no strategy has a smaller largest error: weights of answers and of cells.
+
+    For weights l of the answers and v of the cells, each of which add up to one, no strategy's largest variance (times the square of the
+    answer's weight) is below the bound that v proves for the total of the answers times l^1/2: a largest one is no less than a mean.
+
+    Attributes:
+        cells: v.
+        answers: l for every block of queries: a number times one array for each factor (None: ones), or times one of all rows.
+    """
+
+    cells: DualWeights
+    answers: tuple[tuple[float, tuple[Matrix | None, ...]], ...] = field(repr=False)
+
+    def facts(self) -> dict[str, Any]:
+        """As it is kept."""
+        arrays = {str(axis): each.tolist() for axis, each in self.cells.arrays.items()}
+        answers = [[share, [None if each is None else each.tolist() for each in parts]] for share, parts in self.answers]
+        return {"kind": self.cells.kind, "arrays": arrays, "answers": answers}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any] | None) -> LargestBound | None:
+        """From what was kept; None from what earlier versions kept."""
+        if facts is None:
+            return None
+        arrays = {int(axis): np.array(each) for axis, each in facts["arrays"].items()}
+        parts = ((share, tuple(None if p is None else np.array(p) for p in each)) for share, each in facts["answers"])
+        return cls(DualWeights(facts["kind"], arrays), tuple(parts))
 
 
 def entries_of_sizes(sizes: Mapping[int, float], cells: int) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, Product
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, ignore, proven_root_trace, queries_of
 from dpdist.strategies.problem import EPSILON
+from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Basis, Workload, integer_basis
 
@@ -63,7 +64,7 @@ def least_worst(
     weights = _normalised(weights, queries)
     pull = BARRIER * tolerance / (queries + cells)
     best: tuple[float, _Point] | None = None
-    lower, eighs, since, smallest = 0.0, 0, 0, np.inf
+    lower, proving, eighs, since, smallest = 0.0, weights, 0, 0, np.inf
     history: list[Step] = []
     points: list[Matrix] = []
     steps: list[Matrix] = []
@@ -71,7 +72,8 @@ def least_worst(
     for iteration in range(1, max_iterations + 1):
         point = _evaluate(asked, weights)
         eighs += 1
-        lower = max(lower, point.lower)
+        if point.lower > lower:
+            lower, proving = point.lower, weights
         if best is None or point.upper < best[0]:
             best = (point.upper, point)
         gap = best[0] / lower - 1.0 if lower > 0 else np.inf
@@ -93,7 +95,8 @@ def least_worst(
         weights = _normalised(np.exp(_accelerated(points, steps, weights)), queries)
     assert best is not None
     cost = best[1].total
-    record = Solve("least worst query", stop, tuple(history), history[-1].checkpoint, eighs)
+    proof = asked.proof(workload, proving) if weights.size <= CHECKPOINT else None
+    record = Solve("least worst query", stop, tuple(history), history[-1].checkpoint, eighs, largest=proof)
     return DenseStrategy("coa", asked.strategy(best[1].mixing), cost, None, record)
 
 
@@ -151,6 +154,17 @@ class _Factored:
         """c form c' of every query, for a form over the span."""
         whole = form if self.span is None else self.span @ form @ self.span.T
         return np.concatenate([part.variances(whole) for part in self.parts])
+
+    def proof(self, workload: Workload, weights: Matrix) -> LargestBound:
+        """The weights of queries and of cells: of those with equal columns the first one has them all."""
+        cells = np.zeros(workload.shape[1])
+        cells[slice(None) if self.basis.operator is None else self.basis.representatives] = weights[self.queries :]
+        blocks = np.split(weights[: self.queries], np.cumsum([block.queries for block in workload.blocks])[:-1])
+        answers = tuple(
+            (1.0, (each,)) if block.axes else (float(each[0]), ())
+            for block, each in zip(workload.blocks, blocks, strict=True)
+        )
+        return LargestBound(DualWeights("cells", {0: cells}), answers)
 
     def strategy(self, mixing: Matrix) -> Operator:
         """A over all cells."""
