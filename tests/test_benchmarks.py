@@ -297,9 +297,6 @@ def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:
 
 def test_convolution(tmp_path: Path) -> None:
     table = table_of(tmp_path, "convolution", "--memory", "12", "--stored", "12", "--cap", "8", "--steps", "64")
-    for name in ("running sum, padded", "sum of 24 steps", "periods of 6 to 32 steps"):
-        row = next(line.split("|") for line in table.splitlines() if line.startswith(f"| {name} | 1 |"))
-        assert float(row[8]) > 3.0  # Algorithm 1 over Gaussian noise of the same guarantee
     assert "| running sum | 64 |" in table
 
 
