@@ -1,4 +1,4 @@
-"""Private convolution: stored transforms beside scipy, exact convolutions and noise, and errors over filters and budgets.
+"""Private convolution: stored transforms beside scipy, exact convolutions and noise, and errors over filters.
 
     python benchmarks/convolution.py [--memory 20 22 24] [--stored 24 26] [--cap 0.25] [--steps 512] [--out table.md]
 
@@ -28,15 +28,13 @@ from dpdist.grids.filters import filter_grid
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.operators import Fourier
-from dpdist.privacy.accounting import rho_for, zcdp_epsilon
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector, StoreWorkspace
-from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
+from dpdist.strategies import coa, convolution, singular_value_bound, square_root
 from dpdist.strategies.filters import has_square_root
-from dpdist.strategies.spectrum import fitted_decay
 from dpdist.workloads import filtered
 from dpdist.workloads.filters import (
     Filter,
@@ -137,35 +135,6 @@ def memory(field: str) -> float:
     return int(line.split()[1]) / 2**20
 
 
-def errors(n: int) -> list[str]:
-    lines = [
-        "| filter | epsilon | Algorithm 1 | Algorithm 2 | noise on the coefficients of x | noise on those of y "
-        "| Gaussian optimum | Algorithm 1 / Gaussian | epsilon of Algorithm 1: paper, zCDP, composed | Gaussian / spectral bound | p |",
-        "|" + "---|" * 11,
-    ]
-    padded = Filter("running sum, padded", np.ones(n // 2))
-    for each in [padded, *filters(n)[1:]]:
-        around = np.zeros(n)
-        np.add.at(around, (each.first_lag + np.arange(each.coefficients.size)) % n, each.coefficients)
-        workload = filtered(n, "x0", [each], circular=True)
-        for epsilon in (0.1, 1.0):
-            delta = 1e-6
-            made = [
-                laplace_spectrum(around, epsilon, delta, method) for method in ("laplace", "partition", "input", "output")
-            ]
-            gaussian = (
-                float(convolution(workload).workload_cost or 0) / n / (2.0 * float(rho_for(epsilon, delta, "analytic")))
-            )
-            best = made[0]
-            composed = f"{best.advanced_epsilon:.3g}, {zcdp_epsilon(best.zcdp, delta):.3g}, {best.composed_epsilon(1):.3g}"
-            figures = " | ".join(f"{noise.mse:.4g}" for noise in made)
-            lines.append(
-                f"| {each.name} | {epsilon:g} | {figures} | {gaussian:.4g} | {best.mse / gaussian:.2f} | {composed} "
-                f"| {gaussian / spectral_lower_bound(around):.3g} | {fitted_decay(around):.2f} |"
-            )
-    return lines
-
-
 def gaps(sizes: list[int]) -> list[str]:
     lines = [
         "| filter | steps | around a circle, over its bound | series that ends: circle | square root | svdb |",
@@ -205,10 +174,6 @@ def main() -> None:
         f"## Stored: four-step transform with {options.cap:g} of the data's memory",
         "",
         *stored(options.stored, options.cap),
-        "",
-        f"## Mean squared error of an output, {options.steps} steps around a circle, delta 1e-6",
-        "",
-        *errors(options.steps),
         "",
         "## Total squared error over the certified optimum",
         "",

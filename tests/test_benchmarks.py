@@ -297,14 +297,11 @@ def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:
 
 def test_convolution(tmp_path: Path) -> None:
     table = table_of(tmp_path, "convolution", "--memory", "12", "--stored", "12", "--cap", "8", "--steps", "64")
-    for name in ("running sum, padded", "sum of 24 steps", "periods of 6 to 32 steps"):
-        row = next(line.split("|") for line in table.splitlines() if line.startswith(f"| {name} | 1 |"))
-        assert float(row[8]) > 3.0  # Algorithm 1 over Gaussian noise of the same guarantee
     assert "| running sum | 64 |" in table
 
 
 PAPERS = str(ROOT / "benchmarks" / "papers" / "reproduce.py")
-MEASURED = ("coa-2-5-error-over-n", "coa-1-convergence", "convolution-steps", "lrm-relaxed")
+MEASURED = ("coa-2-5-error-over-n", "coa-1-convergence", "convolution-steps", "lrm-error-over-rank")
 """Figures of every test run: those of the eigen-design compute what ``test_mechanisms`` does."""
 
 
@@ -328,9 +325,6 @@ def check_papers(folder: Path, size: str) -> None:
             points.setdefault(key.rpartition("|")[0], {})[key.rpartition("|")[2]] = values["error"]
         for key, errors in points.items():
             assert errors["lower bound (twice svdb)"] < errors["LRM"] <= errors["noise on cells"] * (1 + 1e-9), key
-    for key, values in json.loads((folder / f"lrm-relaxed-{size}.json").read_text()).items():
-        for name in (name.removeprefix("all error") for name in values if name.startswith("all error")):
-            assert values["noise"] <= values[f"all error{name}"] <= values[f"bound of all error{name}"] * (1 + 1e-9), key
     steps = json.loads((folder / f"convolution-steps-{size}.json").read_text())
     for key, values in steps.items():
         least = min(

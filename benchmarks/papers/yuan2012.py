@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from experiment import Experiment, Figure, Found, Measurement, Size, histograms
+from experiment import Experiment, Figure, Found, Measurement, Size
 from yuan2016 import WORKLOADS, flat
 
-from dpdist.grids.base import Norm
 from dpdist.operators import Matrix
 from dpdist.strategies import (
     hierarchical,
@@ -29,12 +28,9 @@ from dpdist.strategies import (
     smoothing,
     wavelet,
 )
-from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.workloads import Workload, related
 
 PANELS = ("WDiscrete", "WRange", "WRelated")
-HALF_WIDTH: dict[Norm, float] = {"l1": math.log(20.0) / math.sqrt(2.0), "l2": 1.96}
-"""Half width of the interval that holds 95 % of the noise, in standard deviations."""
 
 
 def _published(gram: Matrix) -> float:
@@ -99,64 +95,10 @@ def over_rank(size: Size) -> Iterator[Measurement]:
             yield Measurement("WRelated", share, line, partial(solved, make, line), n)
 
 
-def relaxed(size: Size) -> Iterator[Measurement]:
-    """Theorem on gamma (a share of ||W||_F): less noise for a structural error, on real counts and in an honest interval."""
-    n = size["pure_n"]
-    for panel in PANELS:
-        for share in size["gammas"]:
-            lines: dict[str, Norm] = {"LRM, Gaussian noise": "l2"}
-            if share == max(size["gammas"]):  # under the L1 norm the penalty does not reach even this one
-                lines["LRM"] = "l1"
-            for line, norm in lines.items():
-                work = partial(_relaxed, partial(WORKLOADS[panel], n, n), share, norm)
-                yield Measurement(panel, share, line, work, n)
-
-
-def _relaxed(make: Callable[[], Workload], share: float, norm: Norm) -> Found:
-    """Squared errors of a query with W = B L given up by ``share`` of ||W||_F, as ratios to those without; noise of scale 1."""
-    workload = flat(make())
-    gram, rows = workload.gram(), workload.rows(slice(None))
-    exact = low_rank(gram, norm=norm).workload_cost
-    strategy = low_rank(gram, norm=norm, gamma=share * math.sqrt(float(np.trace(gram))))
-    right = strategy.matrix() / strategy.sensitivity
-    left = _left(rows, right, share)
-    missed = rows - left @ right
-    noise, queries = UNIT_VARIANCE[norm] * float((left**2).sum()), rows.shape[0]
-    assert exact is not None
-    out: Found = {"noise": noise / exact, "missed": float(np.linalg.norm(missed) / np.linalg.norm(rows))}
-    for name, x in histograms(rows.shape[1]).items():
-        out[f"records, {name}"] = int(x.sum())
-        out[f"all error, {name}"] = (noise + float(((missed @ x) ** 2).sum())) / exact
-        bound = float((missed**2).sum()) * float(x @ x)
-        out[f"bound of all error, {name}"] = (noise + bound) / exact
-    # an interval that holds for every histogram of N records is wider by N max_j |row|: N at which nothing is gained
-    shorter = HALF_WIDTH[norm] * (math.sqrt(exact / queries) - math.sqrt(noise / queries))
-    out["records at which intervals are as wide"] = max(0.0, shorter / float(np.abs(missed).max(axis=1).mean()))
-    return out
-
-
-def _left(rows: Matrix, right: Matrix, share: float) -> Matrix:
-    """The shortest B with ||W - B L|| at most ``share`` of ||W||, or with about the least residual where L reaches no such one."""
-    u, s, v = np.linalg.svd(right, full_matrices=False)
-    turned, size = rows @ v.T, float(np.linalg.norm(rows))
-    outside = max(0.0, size**2 - float((turned**2).sum()))
-
-    def missed(ridge: float) -> float:
-        left_out = turned * (ridge / (s**2 + ridge))
-        return math.sqrt(outside + float((left_out**2).sum()))
-
-    low, high = 1e-8 * float(s[0]) ** 2, 1e8 * float(s[0]) ** 2
-    for _ in range(100):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if missed(middle) <= share * size else (low, middle)
-    return np.asarray((turned * (s / (s**2 + low))) @ u.T)
-
-
 EXPERIMENTS: dict[str, Experiment] = {
     "lrm-over-n": grid(lambda size: ((n, n, size["pure_n"]) for n in size["pure_ns"])),
     "lrm-over-m": grid(lambda size: ((m, size["pure_n"], m) for m in size["pure_ms"])),
     "lrm-over-rank": over_rank,
-    "lrm-relaxed": relaxed,
 }
 _ERROR = "expected squared error of a query"
 FIGURES = {
@@ -164,8 +106,5 @@ FIGURES = {
     "lrm-error-over-m": Figure("LRM, pure epsilon: error over m", "lrm-over-m", "error", "m", _ERROR),
     "lrm-error-over-rank": Figure(
         "LRM, pure epsilon: error over rank", "lrm-over-rank", "error", "s / min(m, n)", _ERROR, linear=True
-    ),
-    "lrm-relaxed": Figure(
-        "LRM, pure epsilon: noise left over gamma", "lrm-relaxed", "noise", "gamma / ||W||", "noise / noise at 0"
     ),
 }

@@ -100,7 +100,9 @@ def squared_of_band(coefficients: Matrix, most: int, separation: int, crossing: 
     shift = max(0, (4 * most * longest).bit_length() - 62)
     value, _ = heaviest_chain(
         columns_to_the_end(upwards(columns, shift), coefficients.size),
-        lambda lag: upwards(crossing.of(products_at(listed, lag)).astype(object) * 2, shift),
+        lambda lag: columns_to_the_end(
+            upwards(crossing.of(products_at(listed, lag)).astype(object) * 2, shift), coefficients.size
+        )[lag:],
         most,
         separation,
         listed.size,
@@ -130,7 +132,7 @@ def heaviest_chain(
 
     Args:
         alone: what a step adds by itself, (steps,).
-        between: what two steps in sequence so many steps apart add together, when the later one has 1, 2, ... steps to the end.
+        between: what two steps in sequence so many steps apart add together, by the later one, (steps - lag,).
         width: from so many steps on they add nothing together.
     """
     steps = alone.size
@@ -145,7 +147,7 @@ def heaviest_chain(
         joined, source = np.full(steps, UNREACHED, dtype=alone.dtype), np.full(steps, -1)
         joined[first:], source[first:] = running[: max(0, steps - first)], where[: max(0, steps - first)]
         for lag in lags:
-            met = before[: steps - lag] + columns_to_the_end(meeting[lag], steps)[lag:]
+            met = before[: steps - lag] + meeting[lag]
             better = met > joined[lag:]
             np.copyto(joined[lag:], met, where=better)
             np.copyto(source[lag:], np.arange(steps - lag), where=better)
@@ -184,6 +186,26 @@ def squared_of_chains(factor: Matrix, most: int, separation: int, crossing: Cros
     np.fill_diagonal(counted, np.diag(gram))
     shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
     return int(longest_chain(-(-counted >> shift), most, separation)[0]) << shift
+
+
+def squared_in_bands(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+    """The largest squared length for a matrix of whole numbers of at most 2^30 that ends within two separations: as of such a filter."""
+    gram = exact_gram(factor)
+    shift = max(0, (4 * most * int(np.diag(gram).max())).bit_length() - 62)
+    value, _ = heaviest_chain(
+        upwards(np.diag(gram), shift),
+        lambda lag: upwards(crossing.of(np.diagonal(gram, lag)).astype(object) * 2, shift),
+        most,
+        separation,
+        band_of(factor),
+    )
+    return int(value) << shift
+
+
+def band_of(factor: Matrix) -> int:
+    """How many diagonals of a lower triangular matrix there are up to the last that is not zero."""
+    rows, columns = np.nonzero(factor)
+    return int((rows - columns).max()) + 1
 
 
 def squared_at_most(factor: Matrix, most: int, separation: int) -> int:

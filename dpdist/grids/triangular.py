@@ -17,7 +17,15 @@ from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.columns import sensitivity_squared
-from dpdist.grids.participations import CHAINS, Crossing, number_of_chains, squared_at_most, squared_of_chains
+from dpdist.grids.participations import (
+    CHAINS,
+    Crossing,
+    band_of,
+    number_of_chains,
+    squared_at_most,
+    squared_in_bands,
+    squared_of_chains,
+)
 from dpdist.grids.product_space import ListedFactor
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
@@ -106,7 +114,9 @@ class TriangularGrid(SeriesGrid):
         return self
 
     def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
-        """Exact where all choices of steps can be gone through; else a bound by dynamic programming over the gram."""
+        """Exact for bands of up to two separations, and where all choices of steps can be gone through; else a bound over the gram."""
+        if band_of(self.factor) <= 2 * separation:
+            return squared_in_bands(self.factor, participations, separation, crossing)
         if number_of_chains(self.steps, participations, separation) <= CHAINS:
             return squared_of_chains(self.factor, participations, separation, crossing)
         return squared_at_most(self.factor, participations, separation)

@@ -15,18 +15,20 @@ from dpdist.mechanisms.base import (
     takes_long,
 )
 from dpdist.mechanisms.kept import kept_dense, kept_for_persons, name_for, name_of
+from dpdist.strategies.bands import Visitors
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.filters import answers_growing, has_square_root
 from dpdist.strategies.lower_factors import continued, of_one_series, over_series, triangular
 from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.person_bands import persons_in_bands
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.visits import answers_visits, persons_by_step
 from dpdist.workloads import Workload
 
 STREAM_STEPS = 1024
 """Up to here ``auto`` compares it for streams: every release of one takes a matrix over pairs of steps, 8 MiB each."""
-SQUARES = 9
-"""Arrays over pairs of steps that the optimum and its triangular factor take."""
+SQUARES = 20
+"""Arrays over pairs of steps that the optimum and its triangular factor take, or a factor in bands and the memory of its search."""
 
 
 class Triangular(Mechanism):
@@ -60,7 +62,7 @@ class Triangular(Mechanism):
         return over_series(request.workload, found, of_one_series(first).shape[1] if later else None)
 
     def _alone(self, workload: Workload, request: Request, work: PlanWorkspace) -> DenseStrategy:
-        """The optimum of one horizon by itself: that for persons in several steps where it can be found, else that for one step."""
+        """The optimum of one horizon by itself: for persons in several steps theirs where it can be found, else a strategy in bands."""
         line, needed = of_one_series(workload), self.effort(workload).memory_bytes
         work.check_memory("optimising strategy 'triangular'", needed)
         tolerance, moved = request.tolerance, request.setting.moved
@@ -68,6 +70,10 @@ class Triangular(Mechanism):
             for_persons = partial(persons_by_step, moved=moved, tolerance=tolerance)
             kept = name_for(line, f"triangular-{tolerance:g}", moved)
             return kept_for_persons(work, kept, self.name, lambda: work.largest(for_persons, line, needed_bytes=needed))
+        if Visitors.of(workload, moved).most > 1:
+            in_bands = partial(persons_in_bands, moved=moved)
+            kept = name_for(workload, "triangular-bands", moved)
+            return kept_dense(work, kept, self.name, lambda: work.largest(in_bands, workload, needed_bytes=needed))
         name = name_of(line, f"triangular-{tolerance:g}")
 
         def solve() -> Strategy:

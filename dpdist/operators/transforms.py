@@ -25,11 +25,6 @@ class Fourier(Operator):
         self.shape = (self.n, self.n)
         self.integral = self.n == 1
 
-    @property
-    def frequencies(self) -> Matrix:
-        """Frequency of every row, (n,) int64: 0, 1, 1, 2, 2, ..."""
-        return (np.arange(self.n) + 1) // 2
-
     def matvec(self, x: Matrix) -> Matrix:
         if self.n == 1:
             return x

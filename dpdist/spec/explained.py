@@ -102,19 +102,11 @@ def _said(problem: Any) -> str:
 
 def _unknown(place: Place, key: str) -> str:
     """Why a key is refused, or what is allowed in its place."""
-    if place[-1] in REFUSED:
-        return f"key {key!r} is refused: {REFUSED[str(place[-1])]}"
     meant = _meant(place)
     cure = f"do you mean {meant!r}?" if meant else f"allowed here are {', '.join(_allowed_keys(place[:-1]))}"
     return f"unknown key {key!r}; {cure}"
 
 
-INEXACT = (
-    "the low-rank mechanism has no gamma here: answers of an inexact product W = B L are off by (W - B L) x, which depends on the "
-    "records, and no published interval could say by how much (docs/decisions/0020-exact-products.md); leave it out"
-)
-REFUSED = dict.fromkeys(("gamma", "low_rank", "low-rank"), INEXACT)
-"""Keys that papers suggest and specs do not have, and why."""
 NEEDED = {
     "string_type": "text is needed",
     "string_pattern_mismatch": "letters, digits, '.', '_' and '-' are allowed, the first of them a letter or a digit",

@@ -26,7 +26,6 @@ from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
 from dpdist.strategies.residual_bases import residual
-from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
 
@@ -54,7 +53,6 @@ __all__ = [
     "kronecker",
     "laplace",
     "laplace_bound",
-    "laplace_spectrum",
     "least_worst",
     "lemma_4",
     "low_rank",
@@ -69,7 +67,6 @@ __all__ = [
     "residual",
     "singular_value_bound",
     "smoothing",
-    "spectral_lower_bound",
     "square_root",
     "symmetric",
     "triangular",

@@ -74,7 +74,11 @@ class Visitors:
 def heaviest(listed: Matrix, persons: Visitors) -> tuple[float, list[int]]:
     """The largest squared length that a person adds, and the steps of one who does."""
     columns = columns_to_the_end(np.cumsum(listed**2), persons.steps)
-    return heaviest_chain(columns, lambda lag: 2.0 * products_at(listed, lag), persons.most, persons.separation, listed.size)
+
+    def between(lag: int) -> Matrix:
+        return 2.0 * columns_to_the_end(products_at(listed, lag), persons.steps)[lag:]
+
+    return heaviest_chain(columns, between, persons.most, persons.separation, listed.size)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """LRM: the workload as a product W = B L of low rank, by an augmented Lagrangian (Yuan et al., VLDB 2012, TODS 2015).
 
-    minimise  tr(B'B) / 2   subject to  W = B L (or ||W - B L||_F <= gamma),  every column of L in the unit ball,
+    minimise  tr(B'B) / 2   subject to  W = B L,  every column of L in the unit ball,
 
 the L2 ball for Gaussian noise, the L1 ball for Laplace noise (pure epsilon). B has a closed form, L takes accelerated
 projected gradient steps, the multiplier pi follows the residual and beta doubles every few outer steps.
@@ -27,14 +27,13 @@ from dpdist.workloads import Workload
 INNER_STEPS = 20
 DOUBLING = 10
 RESIDUAL = 1e-4
-"""Relative residual ||W - B L|| / ||W|| at which the exact form stops."""
+"""Relative residual ||W - B L|| / ||W|| at which it stops."""
 
 
 def low_rank(
     workload: Workload | Matrix,
     *,
     norm: Literal["l2", "l1"] = "l2",
-    gamma: float = 0.0,
     inner: int | None = None,
     max_iterations: int = 200,
     seed: int = 0,
@@ -46,60 +45,51 @@ def low_rank(
     Args:
         workload: a workload, or its gram W'W, (n, n). Only a factor F with F'F = W'W enters: orthogonal rows change nothing.
         norm: "l2" for Gaussian noise, "l1" for Laplace noise.
-        gamma: allowed ||W - B L||_F; 0 asks for all of W. A positive gamma buys less noise for a bias of at most
-            gamma ||x||_2 in the L2 norm of all answers; the solve stops as soon as the residual is that small.
         inner: rows of L; default 1.2 rank(W), as in the paper.
         max_iterations: of the outer loop.
         seed: fixes the random start.
         on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
         start: checkpoint L, (inner, n), of an interrupted solve.
-    Returns: with gamma = 0, the strategy B^+ F (under "l1" the best start where that is better: the cells or a
-        p-Identity strategy; ``solve.stop`` is then "stalled"), which spans the workload exactly (the
-        raw L ends slightly infeasible and would understate the cost); with gamma > 0, L itself. The cost is
-        Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
+    Returns: the strategy B^+ F (under "l1" the best start where that is better: the cells or a p-Identity strategy;
+        ``solve.stop`` is then "stalled"), which spans the workload exactly (the raw L ends slightly infeasible and
+        would understate the cost). The cost is Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
     Raises: InvalidInput, NotPositiveDefinite.
     Source: LRM, Algorithm 1; bounds: Lemmas 3 and 4 (``bounds.low_rank_bounds``).
     """
     if norm not in ("l2", "l1"):
         raise InvalidInput(f"the norm is 'l2' (Gaussian noise) or 'l1' (Laplace noise), found {norm!r}")
-    if not 0 <= gamma < np.inf:
-        raise InvalidInput(f"gamma is a finite, non-negative norm, found {gamma!r}")
     gram = gram_in_place(workload) if norm == "l2" else gram_of(workload)  # L1 balls are projected onto by NumPy
     factor = _factor(gram)
     rank = int(factor.shape[0])
     rows = inner if inner is not None else max(rank, round(1.2 * rank))
-    if rows < rank and gamma == 0:
+    if rows < rank:
         raise InvalidInput(f"a workload of rank {rank} needs an inner dimension of at least {rank}, found {rows}")
     state = np.random.default_rng(seed)
     cells = int(gram.shape[0])
-    learnable = norm == "l1" and gamma == 0 and start is None
+    learnable = norm == "l1" and start is None
     known = learnt(
         linear.on_host(gram), [state.uniform(0.0, 1.0, (max(1, cells // CELLS_A_QUERY), cells))] if learnable else []
     )
     size = linear.norm(factor)
-    best: tuple[float, Matrix, float, Stop, tuple[Step, ...]] | None = None
+    best: tuple[float, Matrix, Stop, tuple[Step, ...]] | None = None
     if start is None:
         points = _starts(factor / size, rows, norm, state, known.matrix)
     else:
         right = linear.like(gram, checked_start(start, (rows, cells)))
         points = [(factor / size @ linear.pseudo_inverse(right), right)]
     for point in points:
-        left, right, stop, history = _augmented_lagrangian(factor / size, point, norm, gamma / size, max_iterations, on_step)
-        left *= size
-        residual = linear.norm(factor - left @ right)
-        if gamma == 0:
-            right = linear.pseudo_inverse(left) @ factor
-            left = factor @ linear.pseudo_inverse(right)
-            residual = 0.0
+        left, right, stop, history = _augmented_lagrangian(factor / size, point, norm, max_iterations, on_step)
+        right = linear.pseudo_inverse(left * size) @ factor
+        left = factor @ linear.pseudo_inverse(right)
         delta = float(_lengths(right, norm).max())
         cost = linear.sum_of_squares(left) * delta**2 * (2.0 if norm == "l1" else 1.0)
         if best is None or cost < best[0]:
-            best = (cost, right, residual, stop, history)
+            best = (cost, right, stop, history)
     assert best is not None
-    cost, right, residual, stop, history = best
-    if norm == "l1" and gamma == 0 and known.cost < cost:  # the program is far from convex: where it started may be better
+    cost, right, stop, history = best
+    if norm == "l1" and known.cost < cost:  # the program is far from convex: where it started may be better
         cost, right, stop = known.cost, known.matrix, "stalled"
-    lower = singular_value_bound(gram) if norm == "l2" and gamma == 0 else None
+    lower = singular_value_bound(gram) if norm == "l2" else None
     record = Solve("low rank", stop, history)
     return DenseStrategy("low-rank", Dense(linear.on_host(right)), cost, lower, record, norm=norm)
 
@@ -143,15 +133,13 @@ def _lengths(right: Matrix, norm: str) -> Matrix:
 
 
 def _augmented_lagrangian(
-    factor: Matrix, start: tuple[Matrix, Matrix], norm: str, gamma: float, limit: int, on_step: OnStep
+    factor: Matrix, start: tuple[Matrix, Matrix], norm: str, limit: int, on_step: OnStep
 ) -> tuple[Matrix, Matrix, Stop, tuple[Step, ...]]:
-    """B and L. With gamma > 0 the multiplier stays zero: the penalty grows until the residual is just allowed, and the
-    optimum of the penalised program at that residual is the optimum of the constrained one."""
+    """B and L."""
     left, right = start
     multiplier = linear.zeros(factor, factor.shape)
     energy = linear.sum_of_squares(left)
-    beta = 5.0 * energy if gamma == 0 else 1e-3 * energy
-    allowed = gamma or RESIDUAL
+    beta = 5.0 * energy
     history: list[Step] = []
     stop: Stop = "iteration limit"
     identity = linear.identity(right, right.shape[0])
@@ -163,11 +151,10 @@ def _augmented_lagrangian(
         residual = linear.norm(gap)
         history.append(Step(iteration, linear.sum_of_squares(left), float("inf"), gradient_norm=residual))
         on_step(replace(history[-1], checkpoint=linear.on_host(right)))
-        if residual <= allowed and iteration > DOUBLING:
+        if residual <= RESIDUAL and iteration > DOUBLING:
             stop = "converged"
             break
-        if gamma == 0:
-            multiplier = multiplier + beta * gap
+        multiplier = multiplier + beta * gap
         if iteration % DOUBLING == 0:
             beta *= 2
     return left, right, stop, tuple(history)

@@ -4,8 +4,8 @@
 the singular value bound, and costs one FFT. A series that ends is laid on a circle that is long enough. ``square_root`` splits a
 filter of the past into two equal filters, W = R R: each step is measured from steps before it, so a series can grow.
 
-Source: Fawaz, Muthukrishnan, Nikolov 2013 ("Nearly optimal private convolution") for Algorithms 1 and 2, here in the real
-orthonormal Fourier basis; the Gaussian optimum goes beyond it. Square roots: Fichtenberger, Henzinger, Upadhyay 2023.
+Source: the Gaussian optimum goes beyond Fawaz, Muthukrishnan, Nikolov 2013 ("Nearly optimal private convolution"), whose independent
+Laplace noise on the coefficients has more error. Square roots: Fichtenberger, Henzinger, Upadhyay 2023.
 """
 
 from __future__ import annotations

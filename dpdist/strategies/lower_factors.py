@@ -97,8 +97,12 @@ def factored(workload: Workload, precision: Matrix, solve: Solve) -> DenseStrate
         raise NotPositiveDefinite(
             "the optimal precision of this filter is singular to rounding: no triangular factor; set 'mechanism: square-root'"
         ) from error
-    factor = np.tril(reversed_factor[::-1, ::-1])
-    factor /= np.sqrt(np.einsum("ij,ij->j", factor, factor).max())
+    return of_factor(workload, np.tril(reversed_factor[::-1, ::-1]), solve)
+
+
+def of_factor(workload: Workload, factor: Matrix, solve: Solve) -> DenseStrategy:
+    """A lower triangular factor, in unit sensitivity, with its cost."""
+    factor = factor / np.sqrt(np.einsum("ij,ij->j", factor, factor).max())
     return DenseStrategy("triangular", Dense(factor), _cost(workload, factor), None, solve)
 
 

@@ -8,7 +8,7 @@ which two are at least as far apart. This is a bound, a few per cent below the o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,8 +29,10 @@ from dpdist.workloads.kinds import line_of
 
 DENSE_STEPS = 128
 """Up to here the optimum is found: seconds."""
-COARSE_STEPS, COARSE_ROUNDS = 64, 12
-"""Of the series whose weights bound longer ones."""
+COARSE_STEPS, COARSE_ROUNDS = 64, (12, 6, 4)
+"""Of the series whose weights bound longer ones: its steps at most, and the rounds for it and for series of twice as many steps."""
+COARSE_WORK = 2**13
+"""Steps times those of a person up to which weights are found."""
 BOUND_STEPS = 2048
 """Up to here there is a bound: it takes an eigen-decomposition of the whole series."""
 TOLERANCE = 1e-4
@@ -77,11 +79,14 @@ def _starts(steps: int, most: int, separation: int) -> dict[Cells, float]:
     return {tuple(range(first, first + length + 1, separation)): 1.0 / (steps - length) for first in range(steps - length)}
 
 
-def _solved(gram: Matrix, moved: Distance, tolerance: float, rounds: int = ROUNDS) -> PersonsOptimum:
+def _solved(
+    gram: Matrix, moved: Distance, tolerance: float, rounds: int = ROUNDS, starts: Mapping[Cells, float] | None = None
+) -> PersonsOptimum:
     """The program over a series."""
     steps, apart = gram.shape[0], moved.separation
     most = fitting(moved.participations or 1, apart, steps)
-    return least_error(gram, _starts(steps, most, apart), _Walks(most, apart), tolerance=tolerance, rounds=rounds)
+    given = starts or _starts(steps, most, apart)
+    return least_error(gram, given, _Walks(most, apart), tolerance=tolerance, rounds=rounds)
 
 
 def bounds_steps(workload: Workload) -> bool:
@@ -97,15 +102,38 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     line = of_one_series(workload)
     axis, axes, _ = line_of(workload)
     steps, series = line.shape[1], math.prod(workload.domain.shape[other] for other in axes if other != axis)
-    spread = -(-steps // COARSE_STEPS) if steps > DENSE_STEPS else 1
-    fewer = -(-steps // spread)
     (each,) = line_of(line)[2]
-    shorter = line if spread == 1 else filtered(fewer, "x0", [_every(each, spread, fewer)])
-    apart = replace(moved, separation=-(-moved.separation // spread))
-    found = _solved(shorter.gram(), apart, BOUND_GAP, COARSE_ROUNDS).bound
-    how = found.how if spread == 1 else f"{found.how} over {fewer} steps, and spread over {steps}: a bound below the optimum"
-    proof = replace(found, how=how, spread=spread, axis=axis)
+    spread = 1 << (-(-steps // COARSE_STEPS) - 1).bit_length() if steps > DENSE_STEPS else 1
+    proof: PersonsBound | None = None
+    for rounds in COARSE_ROUNDS:
+        fewer = -(-steps // spread)
+        apart = replace(moved, separation=-(-moved.separation // spread))
+        if proof is not None and fewer * fitting(moved.participations or 1, apart.separation, fewer) > COARSE_WORK:
+            break
+        shorter = line if spread == 1 else filtered(fewer, "x0", [_every(each, spread, fewer)])
+        found = _solved(shorter.gram(), apart, BOUND_GAP, rounds, None if proof is None else _halved(proof, fewer)).bound
+        how = (
+            found.how
+            if spread == 1
+            else f"{found.how} over {fewer} steps, and spread over {steps}: a bound below the optimum"
+        )
+        proof = replace(found, how=how, spread=spread, axis=axis)
+        if spread == 1:
+            break
+        spread //= 2
+    assert proof is not None
     return replace(proof, lower_bound=series * persons_bound(line.gram(), proof.mean_square(steps)))
+
+
+def _halved(proof: PersonsBound, steps: int) -> dict[Cells, float]:
+    """The persons of a proof in steps of half the length: two for each, in the first halves and in the second ones."""
+    made: dict[Cells, float] = {}
+    for person, weight in zip(proof.columns, proof.weights, strict=True):
+        for half in (0, 1):
+            spread = tuple(step for step in (2 * step + half for step in person) if step < steps)
+            if spread:
+                made[spread] = made.get(spread, 0.0) + weight / 2
+    return made
 
 
 def _every(each: Toeplitz, spread: int, fewer: int) -> Filter:

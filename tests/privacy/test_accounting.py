@@ -25,7 +25,6 @@ from dpdist.privacy.accounting import (
     gaussian_equivalent,
     gaussian_scale,
     gaussian_slack,
-    laplace_composition_epsilon,
     laplace_scale,
     pld_epsilon,
     rho_for,
@@ -196,13 +195,6 @@ def test_privacy_loss_distributions_bound_every_mixture() -> None:
     together = pld_epsilon([gaussian, tenth, tenth], 1e-6)
     assert pld_epsilon([gaussian], 1e-6) < together < mixed.epsilon(1e-6)
     assert pld_epsilon([], 1e-6) == 0.0
-
-
-def test_epsilons_are_rounded_up_to_three_digits_before_they_are_composed() -> None:
-    """0.12341 is composed as 0.124: to the last bit the same as four of 0.124, and not as 0.1235."""
-    found = laplace_composition_epsilon(np.full(4, 0.12341), 1e-6)
-    assert found == laplace_composition_epsilon(np.full(4, 0.124), 1e-6)
-    assert found > laplace_composition_epsilon(np.full(4, 0.123), 1e-6)
 
 
 def test_without_dp_accounting_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,11 +159,6 @@ def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"gamma": 0.1}, "key 'gamma' is refused: the low-rank mechanism has no gamma here"),
-        (
-            {"mechanism": "low-rank", "low_rank": {"gamma": 0.1}},
-            "key 'low_rank' is refused: the low-rank mechanism has no gamma",
-        ),
         ({"workload": []}, "workload: at least one entry is needed, found none"),
         ({"workload": {"marginals": {"ways": [1]}}}, "workload: a list is needed, found a mapping; write [first, second]"),
         ({"workload": [{"marginals": {"ways": "all"}}]}, "workload.0.marginals.ways: a list is needed (found 'all')"),

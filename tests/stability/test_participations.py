@@ -25,10 +25,15 @@ from dpdist.grids.participations import (
     falls,
     fitting,
     squared_at_most,
+    squared_in_bands,
     squared_of_band,
     squared_of_chains,
     squared_of_falling,
 )
+from dpdist.grids.participations import (
+    band_of as band_width,
+)
+from dpdist.grids.triangular import TriangularGrid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
@@ -39,6 +44,7 @@ from dpdist.records.sources import Participations
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
+from dpdist.strategies import visits
 from tests import small
 
 Record = tuple[str, int, str]
@@ -406,6 +412,65 @@ def test_a_chain_that_forgets_something_is_found(fault: str, monkeypatch: pytest
         found = squared_of_band(listed, most, separation, Crossing.AS_IT_IS)
         below += found < max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in every)
     assert below >= 3
+
+
+def rows_in_bands(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """A lower triangular matrix of both signs that ends within two separations, its gram, how many steps fit, and how far apart."""
+    listed, _, most, separation = band_of(seed)
+    steps, state = listed.size, np.random.default_rng(seed)
+    factor = np.tril(state.integers(-(2**29), 2**29, (steps, steps)))
+    factor = np.where(np.subtract.outer(np.arange(steps), np.arange(steps)) < 2 * separation, factor, 0)
+    return factor, factor.T.astype(object) @ factor.astype(object), most, separation
+
+
+@pytest.mark.parametrize("crossing", Crossing)
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_in_bands_against_every_choice_of_steps(seed: int, crossing: Crossing) -> None:
+    factor, gram, most, separation = rows_in_bands(seed)
+    true = max(length_of(gram, chosen, crossing) for chosen in patterns(len(factor), most, separation))
+    assert true <= squared_in_bands(factor, most, separation, crossing) <= true + true // 2**40 + most
+
+
+@pytest.mark.parametrize("fault", ["none", "a cross term", "its sign", "a step"])
+def test_rows_in_bands_that_forget_something_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the planted faults every one is below the truth for some matrix."""
+    true, product = participations.heaviest_chain, participations.exact_gram
+    times = {"a cross term": 0, "its sign": -1}.get(fault, 1)
+
+    def crossed(factor: np.ndarray) -> np.ndarray:
+        gram = product(factor)
+        return np.where(np.eye(len(gram), dtype=bool), gram, times * gram)
+
+    monkeypatch.setattr(participations, "exact_gram", crossed)
+    fewer = int(fault == "a step")
+    monkeypatch.setattr(
+        participations, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
+    )
+    below = 0
+    for seed in range(12):
+        factor, gram, most, separation = rows_in_bands(seed)
+        every = patterns(len(factor), most, separation)
+        found = squared_in_bands(factor, most, separation, Crossing.AS_IT_IS)
+        below += found < max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in every)
+    assert below == 0 if fault == "none" else below >= 3
+
+
+@pytest.mark.parametrize("case", ["one series", "series", "replaced"])
+def test_persons_of_rows_in_bands_move_the_integers_no_further(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a whole plan, for more steps than the optimum is found for: exact for one series, whose steps meet below zero."""
+    monkeypatch.setattr(visits, "DENSE_STEPS", 0)
+    given: dict[str, Any] = {"mechanism": "triangular", "person": None, "apart": (3, 2)}
+    given |= {} if case == "series" else ONE_SERIES
+    given |= {"neighbours": "replace-one"} if case == "replaced" else {}
+    made = planned(tmp_path, **given)
+    assert isinstance(made.grid, TriangularGrid)
+    assert band_width(made.grid.factor) == (4 if case == "one series" else 2)
+    moved = farthest(made)
+    assert moved <= made.grid.sensitivity_squared
+    if case != "replaced":
+        assert made.grid.sensitivity_squared - moved < moved // 2**40 + 1
 
 
 def test_a_separation_beyond_the_series_leaves_one_step() -> None:

@@ -14,14 +14,12 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.filters import FilterGrid
-from dpdist.operators import Circulant, Fourier, Kronecker
-from dpdist.privacy.accounting import zcdp_epsilon
+from dpdist.operators import Kronecker
 from dpdist.privacy.distributions import GAUSSIAN
-from dpdist.privacy.noise import Noise, discrete_laplace
-from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
+from dpdist.privacy.noise import Noise
+from dpdist.strategies import coa, convolution, singular_value_bound, square_root
 from dpdist.strategies import filters as filters_module
 from dpdist.strategies.filters import has_square_root
-from dpdist.strategies.spectrum import fitted_decay
 from dpdist.workloads import Workload, filtered, marginals, prefix, relative, union
 from dpdist.workloads.filters import (
     Filter,
@@ -235,73 +233,6 @@ def test_predicted_costs_are_what_is_published() -> None:
         assert errors.max() / unit == pytest.approx(strategy.worst(workload), rel=1e-8)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_algorithm_1_has_the_error_of_theorem_9(name: str) -> None:
-    """Mean squared error over many keys: 4 ln(1/delta) ||hhat||_1^2 / (epsilon^2 N); a scale 5 % off fails both ways."""
-    n, epsilon, delta = 32, 1.0, 1e-6
-    h = np.zeros(n)
-    each = filters(n)[name]
-    np.add.at(h, (each.first_lag + np.arange(each.coefficients.size)) % n, each.coefficients)
-    noise = laplace_spectrum(h, epsilon, delta)
-    unitary = np.abs(np.fft.fft(h)) / math.sqrt(n)
-    theorem = 4 * math.log(1 / delta) * unitary.sum() ** 2 / (epsilon**2 * n)
-    assert noise.mse == pytest.approx(theorem, rel=1e-9)
-    assert noise.advanced_epsilon == pytest.approx(epsilon)
-    kept = np.isfinite(noise.scales)
-    draws = discrete_laplace((99).to_bytes(32, "big"), 2**30, count=int(kept.sum()) * 6000).reshape(6000, -1) / 2.0**30
-    x = STATE.integers(0, 100, n)
-    transform = Fourier(n)
-    # the algorithm as published: noise on the coefficients of x, times the filter's eigenvalues, back
-    coefficients_of_x = np.zeros((n, 6000))
-    coefficients_of_x[kept] = transform.matvec(x.astype(float))[kept, None] + draws.T * noise.scales[kept, None]
-    answers = Circulant(n, h).matvec(transform.rmatvec(coefficients_of_x))
-    errors = answers - Circulant(n, h).matvec(x.astype(float))[:, None]
-    assert np.mean(errors**2) == pytest.approx(theorem, rel=0.06)
-    assert abs(np.mean(errors)) < 0.2 * math.sqrt(theorem)
-
-
-def test_algorithm_2_and_the_baselines() -> None:
-    n, epsilon, delta = 64, 0.8, 1e-5
-    h = np.exp(-np.arange(n) / 5.0)
-    best, parts, given, taken = (laplace_spectrum(h, epsilon, delta, m) for m in ("laplace", "partition", "input", "output"))
-    eta = math.sqrt(2 * (1 + 6) * math.log(1 / delta)) / epsilon
-    order = np.argsort(-parts.spectrum, kind="stable")
-    ranks = {1: 6} | {rank: k for k in range(1, 7) for rank in range(n // 2**k + 1, n // 2 ** (k - 1) + 1)}
-    np.testing.assert_allclose(parts.scales[order], [eta * 2 ** (-ranks[r] / 2) for r in range(1, n + 1)])
-    for other in (parts, given, taken):
-        assert other.mse > best.mse
-    for noise in (best, parts, given, taken):  # all spend the same: seven groups share Algorithm 2's evenly
-        assert noise.advanced_epsilon == pytest.approx(epsilon)
-    # Gaussian noise of the same guarantee: zCDP of the same rho
-    gaussian = convolution(filtered(n, "x0", [coefficients(h)], circular=True)).workload_cost / n / (2 * best.zcdp)
-    assert gaussian < best.mse
-    with pytest.raises(InvalidInput, match="power of two"):
-        laplace_spectrum(np.ones(6), 1.0, 1e-6, "partition")
-
-
-def test_numerical_composition() -> None:
-    """zCDP is the same for a record at every step; composed loss distributions are below it and below the paper's bound."""
-    h = np.exp(-np.arange(16) / 3.0)
-    noise = laplace_spectrum(h, 0.7, 1e-6)
-    for record in (1, 5, 15):
-        assert float((noise.epsilons(record) ** 2).sum() / 2) == pytest.approx(noise.zcdp)
-    composed = noise.composed_epsilon(3)
-    assert 0.3 * noise.epsilon < composed < zcdp_epsilon(noise.zcdp, 1e-6)
-    assert composed < noise.advanced_epsilon + 1e-3 or zcdp_epsilon(noise.zcdp, 1e-6) < noise.advanced_epsilon
-    single = laplace_spectrum(np.array([1.0]), 1.0, 0.1)
-    assert single.composed_epsilon() <= float(single.epsilons()[0]) + 2e-2
-
-
-def test_the_spectral_bound_and_the_decay() -> None:
-    n = 128
-    h = np.zeros(n)
-    h[0] = 1.0  # the identity: |hhat| = n^-1/2 everywhere
-    assert spectral_lower_bound(h) == pytest.approx(n**2 / n / (n * 49))
-    assert fitted_decay(h) == pytest.approx(0.0, abs=1e-9)
-    spectrum = 1.0 / np.arange(1, 66) ** 2
-    assert fitted_decay(np.fft.irfft(spectrum, n)) == pytest.approx(2.0, abs=0.4)
-
-
 def test_a_root_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is asked whether there is one: of millions of steps each time would take seconds."""
     asked: list[object] = []
@@ -328,31 +259,6 @@ def test_what_is_a_filter() -> None:
         square_root(CASES["ends"])
     grid = convolution(CASES["circle"]).grid(CASES["circle"], neighbours="add-remove", most_records=1)
     assert grid.sensitivity_squared > 0
-
-
-SHORT = [
-    (1, 1e-6, 27.63), (2, 1e-6, 22.39), (3, 1e-6, 19.00), (14, 1e-6, 8.42), (16, 1e-6, 7.27),
-    (1, 2.7e-5, 21.04), (1, 1.8e-2, 8.03), (2, 2.3e-6, 21.04), (2, 7.1e-3, 8.02),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("width", "delta", "times"), SHORT)
-def test_plain_noise_on_the_counts_beats_algorithm_1_on_short_filters(width: int, delta: float, times: float) -> None:
-    """'Noise on the coefficients of x' is no plain Laplace noise on x, which is pure and gives 2 ||h||^2 / epsilon^2."""
-    n, epsilon, h = 64, 0.5, np.ones(width)
-    filled = np.pad(h, (0, n - h.size))
-    plain = 2 * float(filled @ filled) / epsilon**2
-    spectrum = np.abs(np.fft.fft(filled)) / math.sqrt(n)
-    ratio = laplace_spectrum(filled, epsilon, delta).mse / plain
-    assert ratio == pytest.approx(2 * math.log(1 / delta) * spectrum.sum() ** 2 / (n * float(filled @ filled)), rel=1e-6)
-    assert ratio == pytest.approx(times, rel=1e-3)
-
-
-def test_no_budget_is_spent_on_frequencies_that_are_rounding_error() -> None:
-    """Of a total and one wave, all other frequencies are zero but for rounding; rows are those of ``Fourier``."""
-    wave = np.ones(32) + np.cos(2 * np.pi * np.arange(32) / 32)
-    scales = laplace_spectrum(wave, 1.0, 1e-6).scales
-    np.testing.assert_array_equal(np.flatnonzero(np.isfinite(scales)), [0, 1, 2])
 
 
 @pytest.mark.parametrize("times", [1e-30, 1e-12, 1e12])

@@ -78,6 +78,7 @@ def test_few_steps_stand_for_many_below_the_optimum(monkeypatch: pytest.MonkeyPa
     assert searched.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=1e-3)
     monkeypatch.setattr(visits, "DENSE_STEPS", 4)
     monkeypatch.setattr(visits, "COARSE_STEPS", 4)
+    monkeypatch.setattr(visits, "COARSE_ROUNDS", (12,))
     fewer = steps_bound(SERIES, STEPS)
     assert fewer.spread == 2
     assert known.persons.lower_bound * 0.8 < fewer.lower_bound <= known.persons.lower_bound * (1 + 1e-6)

@@ -95,7 +95,6 @@ OTHERS: dict[str, Callable[..., Strategy]] = {
     "eigen, principal": partial(eigen_design, principal=3),
     "eigen, given queries": partial(eigen_design, design=np.eye(24)),
     "low rank": partial(low_rank, max_iterations=15),
-    "low rank, inexact": partial(low_rank, max_iterations=15, gamma=1.0),
     "low rank, pure": partial(low_rank, max_iterations=5, norm="l1"),
     "smoothing": partial(smoothing, max_iterations=20),
     "p-Identity": partial(p_identity, max_iterations=5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpdist.privacy.accounting.caps import Cap, Rule
-from dpdist.privacy.accounting.composition import laplace_composition_epsilon, pld_epsilon
+from dpdist.privacy.accounting.composition import pld_epsilon
 from dpdist.privacy.accounting.conversion import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
 from dpdist.privacy.accounting.gaussian import (
     RESERVE,
@@ -35,7 +35,6 @@ __all__ = [
     "gaussian_equivalent",
     "gaussian_scale",
     "gaussian_slack",
-    "laplace_composition_epsilon",
     "laplace_scale",
     "pld_epsilon",
     "rho_for",

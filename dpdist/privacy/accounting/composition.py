@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting.amounts import probability
 from dpdist.privacy.accounting.losses import Loss
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 PLD_STEP = 1e-4
 """Discretisation of privacy loss distributions, in epsilon; rounded up, so a report may be high by a step a release."""
@@ -50,25 +46,6 @@ def pld_epsilon(losses: Sequence[Loss], delta: float) -> float:
         whole = whole.compose(part)
     slack = float(together.slack)
     return float(whole.get_epsilon_for_delta(delta * math.exp(-slack))) + slack
-
-
-def laplace_composition_epsilon(epsilons: NDArray[np.float64], delta: float) -> float:
-    """Epsilon at delta of Laplace mechanisms with the given pure epsilons, by privacy loss distributions: an upper bound.
-
-    Raises: InvalidInput without the package ``dp-accounting`` (pip install 'dpdist[pld]').
-    """
-    import numpy as np
-
-    probability(delta)
-    pld = _pld()
-    digits = 10.0 ** (np.floor(np.log10(epsilons)) - 2)
-    values, counts = np.unique(np.ceil(epsilons / digits) * digits, return_counts=True)  # three digits, rounded up
-    whole = None
-    for epsilon, count in zip(values, counts, strict=True):
-        part = pld.from_laplace_mechanism(1.0 / float(epsilon), value_discretization_interval=PLD_STEP)
-        part = part.self_compose(int(count))
-        whole = part if whole is None else whole.compose(part)
-    return 0.0 if whole is None else float(whole.get_epsilon_for_delta(delta))
 
 
 def _pld() -> Any:
