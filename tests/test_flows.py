@@ -9,43 +9,12 @@ import subprocess
 from fractions import Fraction
 from pathlib import Path
 
-import pyarrow.parquet
-import pytest
 import yaml
 
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from tests import forked, small, zoned
-
-CALL = """
-import sys
-from pathlib import Path
-from tests import alone
-alone.configure(Path(sys.argv[1]))
-from flows.convolve import convolve
-from tests.embedded import embedded
-filters = [{"running_sum": True}, {"mean": 3}]
-for _ in range(2):
-    with embedded():
-        done = convolve("bikes", sys.argv[2], "age", 12, filters, "small", 0.5, 1e-6, 1.0, engine_address="inline", home=sys.argv[1])
-    print(done.folder, done.charged)
-"""
-
-
-@pytest.mark.slow
-def test_convolve_from_parameters(home: Path) -> None:
-    """Twice, each time with a flow server of its own: one charge, the filters asked for."""
-    records = home.parent / "records.parquet"
-    pyarrow.parquet.write_table(small.records(), records)
-    done = forked.finished(CALL, home, records, folder=home.parent)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()[-2:]]
-    assert [line[1] for line in lines] == ["True", "False"]
-    table = pyarrow.parquet.read_table(Path(lines[0][0]) / "answers.parquet")
-    assert set(table["group"].to_pylist()) == {"running sum", "mean of 3 steps"}
-    assert table.num_rows == 12 + 10  # the mean begins with the first whole window
-
 
 PERIODS = """
 import datetime, json, sys
