@@ -7,7 +7,7 @@ from typing import Any
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from dpdist.page import report
-from dpdist.page.summary import over_bound
+from dpdist.page.summary import error_in_words, over_bound
 from dpdist.privacy.ledger import Ledger
 from dpdist.release.story import Release
 from flows.notifications import notify
@@ -29,9 +29,10 @@ def artifacts(done: Release, ledger: Ledger) -> None:
             create_table_artifact(table=rows, key=f"{key}-answers", description=shown)
     mechanism, privacy = certificate["mechanism"], certificate["privacy"]
     gap = "not certified" if mechanism["certified_gap"] is None else over_bound(mechanism["certified_gap"])
-    rmse = "depends on the data" if mechanism["rmse"] is None else f"{mechanism['rmse']:.4g}"
+    error = error_in_words(mechanism)
+    rmse = "" if error is None else f"RMSE {error}, "
     create_markdown_artifact(
-        f"**{done.job.release}**: mechanism {mechanism['name']}, RMSE {rmse}, total squared error over the certified bound {gap}. "
+        f"**{done.job.release}**: mechanism {mechanism['name']}, {rmse}total squared error over the certified bound {gap}. "
         f"{'Charged' if done.charged else 'Not charged again'}: rho {privacy['rho_decimal']:.6g}, epsilon {privacy['epsilon']:.4g} "
         f"at delta {privacy['delta']:.1e}.\n\n{_ledger_table(ledger)}",
         key=f"{key}-errors-and-budget",

@@ -32,8 +32,10 @@ def plan(
         planned = as_task("plan", lambda: planning.plan(context, job), release=job.release)
     certificate = planned.certificate()
     if served():
+        found = certificate["mechanism"]
         rows = [
-            {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]
+            {"unit": found["unit"], **{key: row[key] for key in ("mechanism", "rmse", "worst", "gap")}}
+            for row in found["compared"]
         ]
         create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {job.release}")
     return dict(certificate)

@@ -98,17 +98,17 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
     """The mechanisms compared; ``efforts``: what optimising each takes."""
     from rich.table import Table
 
-    from dpdist.page.summary import over_bound
+    from dpdist.page.summary import compared_in_words, over_bound
 
-    columns = ["mechanism", "RMSE per query", "worst query", "total squared error over the certified bound"]
+    mechanism = certificate["mechanism"]
+    columns = ["mechanism", "RMSE", "worst answer", "total squared error over the certified bound"]
     columns += ["optimising"] if efforts else []
     table = Table(*columns, box=None, pad_edge=False)
-    for row in certificate["mechanism"]["compared"]:
+    for row in mechanism["compared"]:
         gap = "not certified" if row["gap"] is None else over_bound(row["gap"])
-        chosen = "bold" if row["mechanism"] == certificate["mechanism"]["name"] else ""
-        worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
-        rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
-        cells: list[Text | str] = [Text(row["mechanism"], chosen), rmse, worst, gap]
+        chosen = "bold" if row["mechanism"] == mechanism["name"] else ""
+        worst = "-" if row.get("worst") is None else f"{row['worst']:.4g} {mechanism['unit']}"
+        cells: list[Text | str] = [Text(row["mechanism"], chosen), Text(compared_in_words(row, mechanism)), Text(worst), gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     out.print(table)
 
@@ -127,16 +127,23 @@ def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None 
     """
     if "noise_choice" not in certificate:  # certificates of version 1.0.0 have rows without a choice
         return
-    parts = [_kind_in_words(row, more, first=not place) for place, row in enumerate(certificate["noises"])]
+    unit = certificate["mechanism"]["unit"]
+    parts = [_kind_in_words(row, more, unit, first=not place) for place, row in enumerate(certificate["noises"])]
     out.print(Text("; ".join(parts)), soft_wrap=True)
     chosen = next(row["noise"] for row in certificate["noises"] if row["chosen"])
     out.print(Text(f"{chosen} noise: {certificate['noise_choice']['why']}"), soft_wrap=True)
 
 
-def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, *, first: bool) -> str:
-    """'Gaussian: 52 more releases like this one with RMSE 4.2'; only the first kind says of what."""
+def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, unit: str | None, *, first: bool) -> str:
+    """'Gaussian: 52 more releases like this one with RMSE 4.2 visits'; only the first kind says of what."""
     rmse, least = row["rmse"], row["rmse_at_least"]
-    error = f" with RMSE {rmse:.4g}" if rmse is not None else f" with RMSE at least {least:.4g}" if least is not None else ""
+    error = (
+        f" with RMSE {rmse:.4g} {unit}"
+        if rmse is not None
+        else f" with RMSE at least {least:.4g} {unit}"
+        if least is not None
+        else ""
+    )
     if more is None:
         return f"{row['noise']}: the whole cap holds {row['releases']:,}{' releases like this one' if first else ''}{error}"
     return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}"

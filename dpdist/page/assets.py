@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
-from dpdist.page.summary import answered, over_bound
+from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ def _templates() -> jinja2.Environment:
     environment.filters |= {
         "answered": answered,
         "over_bound": over_bound,
+        "error_in_words": error_in_words,
+        "compared_in_words": compared_in_words,
         "day": day,
         "capitalised": capitalised,
         "unbroken": unbroken,

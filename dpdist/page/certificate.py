@@ -69,6 +69,7 @@ class MechanismFacts(TypedDict):
     lower_bound: float | None
     bound: NotRequired[str]
     certified_gap: float | None
+    unit: str | None
     rmse: float | None
     compared: list[ComparedFacts]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpdist.errors import InvalidInput
-from dpdist.page.summary import certified
+from dpdist.page.summary import certified, error_in_words
 from dpdist.page.suppression import Suppressed, suppressed
 from dpdist.page.tables import query_names
 
@@ -155,7 +155,8 @@ def notebook(certificate: Mapping[str, Any], table: pa.Table | None) -> str:
     """What a notebook shows of a plan, or of a release with its first answers."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
     gap = certified(facts["certified_gap"])
-    rmse = "" if facts["rmse"] is None else f", RMSE {facts['rmse']:.4g}"
+    error = error_in_words(facts)
+    rmse = "" if error is None else f", RMSE {escape(error)}"
     head = (
         f"<p><b>{escape(certificate['release'])}</b>: {certificate['queries']:,} answers over {certificate['cells']:,} cells; "
         f"{escape(facts['name'])}{rmse}, {gap}; &epsilon; = {privacy['epsilon']:.4g}"

@@ -10,12 +10,32 @@ from typing import Any
 def summary(certificate: Mapping[str, Any]) -> str:
     """A release in one line: how much it answers, by what, how well, and at what cost."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
-    rmse = "" if facts["rmse"] is None else f" with RMSE {facts['rmse']:.4g}"
+    error = error_in_words(facts)
+    rmse = "" if error is None else f" with RMSE {error}"
     delta = f" at delta={privacy['delta']:.1e}" if privacy["delta"] else ""
     return (
         f"{certificate['release']}: {answered(certificate):,} answers over {certificate['cells']:,} cells by {facts['name']}{rmse}, "
         f"{certified(facts['certified_gap'])}; epsilon={privacy['epsilon']:.4g}{delta}"
     )
+
+
+def error_in_words(mechanism: Mapping[str, Any]) -> str | None:
+    """The root mean squared error with its unit; None where it depends on the data, or answers have several units."""
+    found = mechanism["rmse"]
+    return None if found is None else f"{found:.4g} {mechanism['unit']}"
+
+
+def compared_in_words(row: Mapping[str, Any], mechanism: Mapping[str, Any]) -> str:
+    """The error of a mechanism that was compared, with its unit, or as many times that of the chosen one where there is no one unit."""
+    if row["cost"] is None:
+        return "depends on the data"
+    if row["rmse"] is None:
+        return (
+            ""
+            if not mechanism["cost"]
+            else f"{math.sqrt(row['cost'] / mechanism['cost']):.4g} times that of {mechanism['name']}"
+        )
+    return f"{row['rmse']:.4g} {mechanism['unit']}"
 
 
 def certified(gap: float | None) -> str:

@@ -17,6 +17,7 @@ from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import DatasetBudget
 from dpdist.release.chosen import preliminary_of
+from dpdist.release.units import ErrorUnit
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.output import PostprocessSpec
 from dpdist.strategies import Strategy
@@ -79,7 +80,7 @@ def mechanism(
     chosen = next(c for c in table if c.mechanism == strategy.name)
     asked = job.workload
     worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
-    queries = asked.queries.shape[0]
+    queries, unit = asked.queries.shape[0], ErrorUnit.of(job)
     return {
         "name": strategy.name,
         "consistent": strategy.consistent,
@@ -91,8 +92,9 @@ def mechanism(
         "lower_bound": lower,
         "certified_gap": chosen.gap,
         **({} if said is None else {"bound": f"what no strategy can beat {said}"}),
-        "rmse": chosen.rmse(queries, multiplier),
-        "compared": [_compared(row, queries, multiplier) for row in table],
+        "unit": unit.name,
+        "rmse": unit.mean(chosen.rmse(queries, multiplier)),
+        "compared": [_compared(row, queries, multiplier, unit) for row in table],
     }
 
 
@@ -122,10 +124,10 @@ def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, A
     }
 
 
-def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]:
-    """A row of the table in counts: predicted error of the mean and of the worst query."""
-    worst = None if row.worst is None else float(f"{row.worst * multiplier:.9g}")
-    return {**asdict(row), "rmse": row.rmse(queries, multiplier), "worst": worst}
+def _compared(row: Candidate, queries: int, multiplier: float, unit: ErrorUnit) -> dict[str, Any]:
+    """A row of the table in the unit of the answers: predicted error of the mean and of the worst query."""
+    worst = unit.largest(None if row.worst is None else row.worst * multiplier)
+    return {**asdict(row), "rmse": unit.mean(row.rmse(queries, multiplier)), "worst": worst}
 
 
 def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bool = False) -> list[str]:

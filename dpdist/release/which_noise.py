@@ -18,6 +18,7 @@ from dpdist.privacy.charges import budget_period
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.release.design import Design
+from dpdist.release.units import ErrorUnit
 from dpdist.spec import Job
 
 
@@ -88,15 +89,15 @@ class WhichNoise:
 
         A kind that was not planned for has the errors that no strategy can go below where Gaussian noise has a certificate.
         """
-        design, cap = _of(kind, options), self.job.guarantee.cap
+        design, cap, unit = _of(kind, options), self.job.guarantee.cap, ErrorUnit.of(self.job)
         loss = self._bought(kind) if design is None else design.loss
         return {
             "noise": kind.label,
             "mechanism": None if design is None else design.strategy.name,
-            "rmse": None if design is None else self._rmse(design.variance),
-            "rmse_at_least": None if design is not None else self._bound(kind, options, equal_share=False),
-            "rmse_at_equal_share": None if design is None else self._rmse(self._at_share(design)),
-            "worst": None if design is None or design.worst is None else float(f"{design.worst:.9g}"),
+            "rmse": None if design is None else unit.mean(self._rmse(design.variance)),
+            "rmse_at_least": None if design is not None else unit.mean(self._bound(kind, options, equal_share=False)),
+            "rmse_at_equal_share": None if design is None else unit.mean(self._rmse(self._at_share(design))),
+            "worst": None if design is None else unit.largest(design.worst),
             "rho": str(loss.zcdp),
             "rho_decimal": float(loss.zcdp),
             "share_of_cap": float(cap.share(loss)),
@@ -128,8 +129,8 @@ class WhichNoise:
             return f"no error of {other.label} noise can be predicted"
         least = "at least " if design is None else ""
         return (
-            f"at an equal share of the cap for each of {sharing}, its predicted error is {error:.4g}, that of {other.label} noise "
-            f"{least}{beaten:.4g}"
+            f"at an equal share of the cap for each of {sharing}, the predicted error of {other.label} noise is {least}"
+            f"{beaten / error:.4g} times its own"
         )
 
     def _bought(self, kind: Kind) -> Loss:

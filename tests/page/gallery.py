@@ -41,10 +41,19 @@ def certificate(queries: int, **changes: Any) -> dict[str, Any]:
         "noise": "Laplace",
     }
     compared = [
-        {"mechanism": name, "rmse": rmse, "worst": 2 * rmse, "gap": gap}
+        {"mechanism": name, "cost": rmse**2, "rmse": rmse, "worst": 2 * rmse, "gap": gap}
         for name, rmse, gap in (("coa", 2.5, 5e-7), ("identity", 9.0, 3.0))
     ]
-    mechanism = {"name": "coa", "rmse": 2.5, "certified_gap": 5e-7, "consistent": True, "biased": False, "rounded": False}
+    mechanism = {
+        "name": "coa",
+        "cost": 6.25,
+        "unit": "records",
+        "rmse": 2.5,
+        "certified_gap": 5e-7,
+        "consistent": True,
+        "biased": False,
+        "rounded": False,
+    }
     return {
         "release": "made-up",
         "dataset": "made-up",

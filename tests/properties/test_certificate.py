@@ -93,6 +93,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "mechanism.certified_gap_of_the_worst": None,
             "mechanism.cost": Near(12.0),
             "mechanism.lower_bound": None,  # nothing was optimised
+            "mechanism.unit": "records",
             "mechanism.rmse": Near(math.sqrt(5)),
             "confidence.possible.records": None,
             "budget.cap": "rho=0.25",
@@ -145,6 +146,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "mechanism.consistent": False,
             "mechanism.rounded": True,
             "mechanism.cost": Near(3456.0),
+            "mechanism.unit": "visits",
             "mechanism.rmse": Near(math.sqrt(PUBLISHED) * 4),
             "budget.cap": "epsilon=2 per week",
             "budget.period": "2026-W47",
@@ -236,7 +238,8 @@ KEYS = {
     "privacy": "definition noise unit neighbours one_change most_records_of_one_person bound_enforced_while_counting bound meaning "
     "rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
     "privacy.meaning": "false_alarms found_at_most headline guess",
-    "mechanism": "name consistent biased rounded objective certified_gap_of_the_worst cost lower_bound certified_gap rmse compared",
+    "mechanism": "name consistent biased rounded objective certified_gap_of_the_worst cost lower_bound certified_gap unit rmse "
+    "compared",
     "mechanism.compared": "mechanism cost gap rmse worst",
     "budget": "cap period course ledger",
     "stream": "name steps of",

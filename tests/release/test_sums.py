@@ -27,6 +27,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.numbers import digits_for, plain
+from dpdist.page.summary import compared_in_words
 from dpdist.quantities.intervals import fieller
 from dpdist.release.answers import answer
 from dpdist.release.context import Context, silent
@@ -166,6 +167,29 @@ def test_predicted_errors_are_those_of_the_answers(home: Path) -> None:
     weighed = float(np.sqrt(np.mean((planned.workload.weights * errors) ** 2)))
     assert row.rmse(errors.size, planned.noise_multiplier) == pytest.approx(weighed, rel=1e-8)
     assert planned.strategy.gap <= 1e-5  # of the whole numbers, for which amounts leave few bits
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 3)])
+def test_errors_that_are_shown_have_one_unit(home: Path, weights: tuple[float, float]) -> None:
+    """Of sums alone the error is in their unit, though the optimiser weighs them; of counts and sums together none is shown."""
+    sums = {"amount": {"from": 0, "to": 80, "step": 0.01, "unit": "EUR", "missing": "drop"}}
+    tables: list[dict[str, Any]] = [
+        {"marginals": {"of": [of]}, "weight": w} for of, w in zip(([], ["branch"]), weights, strict=True)
+    ]
+    alone = [{**each, "sum": "amount"} for each in tables]
+    context, planned = planned_in(home.parent, table(), workload=alone, sums=sums)
+    found = answer(context, planned, context.store.put(context.store.scratch(), np.zeros(planned.grid.rows, dtype=np.int64)))
+    errors, squares = found.error.read(0, found.error.size), planned.workload.weights**2
+    facts = planned.certificate()["mechanism"]
+    assert facts["unit"] == "EUR"
+    assert facts["rmse"] == pytest.approx(float(np.sqrt(squares @ errors**2 / squares.sum())), rel=1e-8)
+    assert facts["compared"][0]["worst"] == pytest.approx(errors.max(), rel=1e-6)
+    assert f"with RMSE {facts['rmse']:.4g} EUR" in repr(planned)
+    _, mixed = planned_in(home.parent, table(), workload=[*tables, *alone], sums=sums)
+    facts = mixed.certificate()["mechanism"]
+    assert (facts["unit"], facts["rmse"], {row["worst"] for row in facts["compared"]}) == (None, None, {None})
+    assert "RMSE" not in repr(mixed) + mixed._repr_html_()
+    assert compared_in_words(facts["compared"][0], facts).endswith(f" times that of {facts['name']}")
 
 
 def test_one_cell_costs_what_was_proven(home: Path) -> None:
