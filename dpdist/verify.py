@@ -941,17 +941,18 @@ class Claimed:
         return float(series * roots((vectors * root).T @ gram @ (vectors * root))[0].sum() ** 2)
 
     def mean_square_of(self, given: Facts, cells: int) -> Array:
-        spread, sizes = int(given["spread"]), {int(s): float(w) for s, w in given["sizes"].items()}
+        spread, replaced = int(given["spread"]), self.privacy["neighbours"] == "replace-one"
+        sizes = {tuple(map(int, f"{key}-0".split("-")[:2])): float(w) for key, w in given["sizes"].items()}
         most = int(self.privacy.get("participations_of_one_person") or self.privacy["most_groups_of_one_person"])
         apart = int(self.privacy.get("separation", 1))
         if sizes:  # of one number of cells all sets alike
-            near(
-                min(sizes.values()) >= 0 and min(sizes) >= 1 and max(sizes) <= most and apart == 1,
-                True,
-                what="contributions: ",
+            right = all(
+                w >= 0 and 0 <= t <= most * replaced and 0 <= s <= most and 1 <= s + t <= cells
+                for (s, t), w in sizes.items()
             )
-            alone, pairs = (sum(w * s * (s - 1) ** n for s, w in sizes.items()) / cells for n in (0, 1))
-            pairs /= max(cells - 1, 1)
+            near(right and apart == 1, True, what="contributions: ")
+            alone = sum(w * (s + t) for (s, t), w in sizes.items()) / cells
+            pairs = sum(w * ((s - t) ** 2 - s - t) for (s, t), w in sizes.items()) / (cells * max(cells - 1, 1))
             return (np.full((cells, cells), pairs) + (alone - pairs) * np.eye(cells)) / sum(sizes.values())
         columns, weights, places = self.arrays["bound_columns"], self.arrays["bound_0"], -(-cells // spread)
         few(len(columns) * places, MOST_NUMBERS, "the contributions")
@@ -959,8 +960,8 @@ class Claimed:
         listed[np.arange(len(columns))[:, None], columns] = 1  # what fills up short columns lies at the end, and is left out
         listed = listed[:, :-1]
         gaps = [np.diff(np.flatnonzero(each)).min(initial=cells) * spread for each in listed]
-        right = (weights >= 0).all() and (listed.sum(axis=1) <= most).all() and min(gaps) >= apart
-        near(bool(right), True, what="contributions that a person may make: ")
+        right = bool((weights >= 0).all() and (listed.sum(axis=1) <= most).all() and min(gaps) >= apart)
+        near(right, True, what="contributions that a person may make: ")
         mean = (listed.T * weights) @ listed / weights.sum()
         return mean if spread == 1 else np.kron(mean, np.eye(spread) / spread)[:cells, :cells]
 

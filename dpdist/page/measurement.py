@@ -110,11 +110,10 @@ def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, M
         for row, cells in zip(columns, weights.columns, strict=True):
             row[: len(cells)] = cells
         listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
-        sizes = {str(size): weight for size, weight in weights.sizes.items()}
         return {
             "weights": "persons",
             "attributes": [],
-            "sizes": sizes,
+            "sizes": weights.listed_sizes,
             "spread": weights.spread,
             "axis": weights.axis,
         }, listed

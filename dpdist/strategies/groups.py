@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import scipy
@@ -39,8 +41,8 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
         workload: a workload over at most ``UNLIKE_CELLS`` cells, ``ALIKE_CELLS`` where all are alike, or its gram, (n, n).
         moved: in how many cells one person has records.
         tolerance: certified relative gap at which cutting planes stop; it is reached where the longest person is known.
-    Returns: the strategy with ``persons``, the proof. Its cost is that of one record. For persons who are replaced the strategy is one
-        that is good for them, without a proof.
+    Returns: the strategy with ``persons``, the proof. Its cost is that of one record. For persons who are replaced it is the optimum where
+        all cells are alike; elsewhere that of persons who come or go, whose bound holds for them, too, and is loose.
     """
     gram = gram_of(workload)
     cells, most = gram.shape[0], min(moved.groups, gram.shape[0])
@@ -56,7 +58,7 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
         "persons", "converged" if gap <= max(tolerance, 1e-6) else "stalled", (Step(1, bound.lower_bound * (1 + gap), gap),)
     )
     made = DenseStrategy("coa", Dense(root), None, None, record)
-    return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=None if moved.replaced else bound)
+    return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=bound)
 
 
 def answers_persons(workload: Workload) -> bool:
@@ -67,8 +69,11 @@ def answers_persons(workload: Workload) -> bool:
 
 def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
     """The proof with what eigenvalues may be off by taken off."""
-    bound = found.bound
-    return PersonsBound(persons_bound(gram, bound.mean_square(gram.shape[0])), bound.how, bound.columns, bound.weights)
+    return replace(found.bound, lower_bound=persons_bound(gram, found.bound.mean_square(gram.shape[0])))
+
+
+def _first(found: tuple[float, dict[tuple[int, int], float]]) -> float:
+    return found[0]
 
 
 def _alike(gram: Matrix) -> tuple[float, float] | None:
@@ -109,30 +114,35 @@ def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bo
     a = steepest(b)
     mean = np.full((cells, cells), 1.0 / cells)
     root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
-    bound = _bound_of_alike(cells, most, alike, b)
+    bound = _bound_of_alike(cells, most, alike, b, replaced=replaced)
     return root, bound, error(b) / bound.lower_bound - 1.0
 
 
-def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float) -> PersonsBound:
-    """The best bound of persons in two numbers of cells that follow each other, spread evenly over all sets of that number."""
+def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float, *, replaced: bool) -> PersonsBound:
+    """The best bound of persons in one number of cells or two, spread evenly over all sets of them: those that b makes the longest."""
     differences, together = alike
 
-    def bound(sizes: dict[int, float]) -> float:
+    def bound(sizes: dict[tuple[int, int], float]) -> float:
         alone, pair = entries_of_sizes(sizes, cells)
         of_differences, of_sum = max(alone - pair, 0.0), alone + (cells - 1) * pair
         return float((cells - 1) * math.sqrt(of_differences * differences) + math.sqrt(of_sum * together)) ** 2
 
-    first = most if b <= 0 else min(max(math.floor(1 / math.sqrt(b)), 1), most)
-    best: tuple[float, dict[int, float]] = (0.0, {})
-    for s in {max(first - 1, 1), first, min(first + 1, most)}:
-        other = min(s + 1, most)
-        sizes = {s: 1.0}
-        if other > s:
-            found = scipy.optimize.minimize_scalar(
-                lambda w, s=s, t=other: -bound({s: 1 - w, t: w}), bounds=(0, 1), method="bounded", options={"xatol": 1e-12}
-            )
-            sizes = {s: 1 - float(found.x), other: float(found.x)}
-        best = max(best, (bound(sizes), sizes), key=lambda each: each[0])
+    if replaced:
+        half = min(most, cells // 2)
+        ends = {(most, 0), (most, min(most, cells - most)), (half, half), (min(half + 1, most), min(half, cells - half - 1))}
+    else:
+        first = most if b <= 0 else min(max(math.floor(1 / math.sqrt(b)), 1), most)
+        ends = {(min(max(s, 1), most), 0) for s in range(first - 1, first + 3)}
+    best: tuple[float, dict[tuple[int, int], float]] = max(((bound({each: 1.0}), {each: 1.0}) for each in ends), key=_first)
+    for one, other in combinations(sorted(ends), 2):
+
+        def mixed(w: float, one: tuple[int, int] = one, other: tuple[int, int] = other) -> dict[tuple[int, int], float]:
+            return {one: 1 - w, other: w}
+
+        found = scipy.optimize.minimize_scalar(
+            lambda w, mixed=mixed: -bound(mixed(w)), bounds=(0, 1), method="bounded", options={"xatol": 1e-12}
+        )
+        best = max(best, (-float(found.fun), mixed(float(found.x))), key=_first)
     return PersonsBound(best[0] * (1 - 1e-12), "closed form over all sets of cells of one size", sizes=best[1])
 
 

@@ -23,7 +23,8 @@ class PersonsBound:
         lower_bound: (tr (M^1/2 V M^1/2)^1/2)^2: total variance at noise multiplier 1 for persons of one record in each cell.
         columns: the contributions, each by its cells.
         weights: of the columns, which sum to one.
-        sizes: instead, the weight of every number of cells, spread evenly over all sets of that number: where all cells are alike.
+        sizes: instead, where all cells are alike, the weight of every number of cells of a person and number of other cells of one whose
+            place is taken, spread evenly over all sets of these numbers.
         spread: every column stands for so many, each with the same weight: one that holds i, j, ... for those that hold spread i + o,
             spread j + o, ... for o = 0, 1, ..., as far as there are cells.
         axis: the attribute among whose values columns are, the same for all values of the others; None: columns are among all cells.
@@ -34,7 +35,7 @@ class PersonsBound:
     how: str
     columns: tuple[Cells, ...] = field(default=(), repr=False)
     weights: tuple[float, ...] = field(default=(), repr=False)
-    sizes: Mapping[int, float] = field(default_factory=dict, repr=False)
+    sizes: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False)
     spread: int = 1
     axis: int | None = None
 
@@ -46,6 +47,11 @@ class PersonsBound:
         mean = mean_of(listed_columns(self.columns, -(-cells // self.spread)), np.array(self.weights))
         return mean if self.spread == 1 else np.kron(mean, np.eye(self.spread) / self.spread)[:cells, :cells]
 
+    @property
+    def listed_sizes(self) -> dict[str, float]:
+        """The weights of numbers of cells by their texts, "3" or "3-2" where a place is taken."""
+        return {f"{s}-{t}" if t else f"{s}": weight for (s, t), weight in self.sizes.items()}
+
     def facts(self) -> dict[str, Any]:
         """As it is kept."""
         return {
@@ -53,7 +59,7 @@ class PersonsBound:
             "how": self.how,
             "columns": [list(each) for each in self.columns],
             "weights": list(self.weights),
-            "sizes": {str(size): weight for size, weight in self.sizes.items()},
+            "sizes": self.listed_sizes,
             "spread": self.spread,
             "axis": self.axis,
         }
@@ -61,8 +67,8 @@ class PersonsBound:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PersonsBound:
         """From what was kept."""
-        columns, sizes = tuple(tuple(each) for each in facts["columns"]), {int(s): w for s, w in facts["sizes"].items()}
-        weights = tuple(facts["weights"])
+        columns, weights = tuple(tuple(each) for each in facts["columns"]), tuple(facts["weights"])
+        sizes = {(int(s), int(t or 0)): w for key, w in facts["sizes"].items() for s, _, t in [key.partition("-")]}
         return cls(facts["lower_bound"], facts["how"], columns, weights, sizes, facts["spread"], facts["axis"])
 
 
@@ -119,10 +125,11 @@ class LargestBound:
         return cls(DualWeights(facts["kind"], arrays), tuple(parts))
 
 
-def entries_of_sizes(sizes: Mapping[int, float], cells: int) -> tuple[float, float]:
-    """The entries of M on and off the diagonal, for weights of numbers of cells, each spread evenly over all sets of that number."""
-    alone = sum(weight * s / cells for s, weight in sizes.items())
-    return alone, sum(weight * s * (s - 1) / (cells * max(cells - 1, 1)) for s, weight in sizes.items())
+def entries_of_sizes(sizes: Mapping[tuple[int, int], float], cells: int) -> tuple[float, float]:
+    """The entries of M on and off the diagonal, for weights of numbers of cells, each spread evenly over all sets of these numbers."""
+    alone = sum(weight * (s + t) / cells for (s, t), weight in sizes.items())
+    pairs = sum(weight * ((s - t) ** 2 - s - t) for (s, t), weight in sizes.items())
+    return alone, pairs / (cells * max(cells - 1, 1))
 
 
 def mean_of(listed: scipy.sparse.csr_matrix, weights: Matrix) -> Matrix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -18,6 +19,7 @@ from dpdist.strategies.base import matrix_mechanism_cost
 from dpdist.strategies.groups import persons_by_cell
 from dpdist.strategies.lower_factors import over_series
 from dpdist.strategies.persons import least_error, length, root_of
+from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.visits import persons_by_step, steps_bound
 from dpdist.workloads import filtered, prefix
@@ -50,6 +52,27 @@ def test_persons_by_group_against_every_cell_by_itself(cells: int, most: int, ra
     mean = found.persons.mean_square(cells)
     total, _ = root_of(gram, mean)
     assert total**2 == pytest.approx(found.persons.lower_bound, rel=1e-9)
+
+
+@pytest.mark.parametrize(("cells", "most"), [(2, 1), (3, 2), (5, 3), (7, 3), (7, 7), (6, 1)])
+@pytest.mark.parametrize("more", [0.0, 2.0])
+def test_persons_who_are_replaced_by_group_are_certified(cells: int, most: int, more: float) -> None:
+    """Every difference of two persons, by brute force, for groups and their total: the gap is rounding, and the proof is from weights."""
+    gram = np.eye(cells) + more
+    found = persons_by_cell(gram, Distance(1, replaced=True, groups=most))
+    matrix, proof = found.matrix(), found.persons
+    assert proof is not None
+    precision = matrix.T @ matrix
+    both = [np.array(d) for d in product((-1, 0, 1), repeat=cells) if d.count(1) <= most and d.count(-1) <= most]
+    cost = max(float(d @ precision @ d) for d in both) * float(np.trace(gram @ np.linalg.inv(precision)))
+    assert proof.lower_bound <= cost <= proof.lower_bound * (1 + 1e-7)
+    mean = sum(
+        weight * np.mean([np.outer(d, d) for d in both if ((d > 0).sum(), (d < 0).sum()) in {(s, t), (t, s)}], axis=0)
+        for (s, t), weight in proof.sizes.items()
+    )
+    np.testing.assert_allclose(proof.mean_square(cells), mean, atol=1e-12)
+    again = PersonsBound.of(json.loads(json.dumps(proof.facts())))
+    assert again == proof
 
 
 @pytest.mark.parametrize("most", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))])
