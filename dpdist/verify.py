@@ -1172,7 +1172,7 @@ class Claimed:
         """Check that the ledger charged this release, and that its rows are chained by their digests."""
         if self.export is None:
             raise UncheckedClaim("no export of the ledger's rows was given")
-        text, last, own = self.export.read_text(encoding="utf-8"), "", dict[str, list[Any]]()
+        text, last, own, parts = self.export.read_text(encoding="utf-8"), "", dict[str, list[Any]](), dict[str, Facts]()
         rows = json.loads(text)["entries"] if text.startswith("{\n") else [json.loads(line) for line in text.splitlines()]
         for place, row in enumerate(rows, start=1):
             content = {name: value for name, value in row.items() if name != "digest"}
@@ -1182,9 +1182,11 @@ class Claimed:
             last = digest
             if row["release"] == self.certificate["release"]:
                 own.setdefault(row["event"], []).append(row["facts"])
+            if row["event"] == "reserved" and row["release"].partition("~")[0] == self.certificate["release"]:
+                parts[row["release"]] = row["facts"]["loss"]  # names, bounds and what they leave out are charged apart
         near({"reserved", "committed"} <= set(own), True, what="a committed charge of the release: ")
-        charged, loss = own["reserved"][-1], {name: Fraction(each) for name, each in own["reserved"][-1]["loss"].items()}
-        kept = own["committed"][-1]["measurement_digest"], loss["rho"] + loss["pure"] ** 2 / 2
+        charged, spent = own["reserved"][-1], sum(Fraction(x["rho"]) + Fraction(x["pure"]) ** 2 / 2 for x in parts.values())
+        kept = own["committed"][-1]["measurement_digest"], spent
         stated = self.digest, Fraction(self.privacy["rho"]), self.privacy["neighbours"]
         near(stated, (*kept, charged["protection"]["neighbours"]), what="measurement, rho and neighbours: ")
         certificates = [each["certificate"] for each in own.get("published", [])]

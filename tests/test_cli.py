@@ -189,6 +189,7 @@ def test_the_ledger_explains_what_was_spent(story: Story, command: CommandLine) 
     explained = command("ledger", "explain").out
     for text in ("small-1: rho=0.1 zCDP", "together, rho=0.1 zCDP: epsilon=2.7", "privacy loss distributions: epsilon=2."):
         assert text in explained
+    assert "basic composition" not in explained  # a sum of epsilons, which releases with Gaussian noise have none of
     told = command("ledger", "explain", "small-1").out
     assert "row 4: committed at" in told
     assert "the key of its noise is erased" in told
@@ -236,6 +237,21 @@ def test_errors_are_one_line_without_traceback(
     assert "Traceback" not in failed.err
     with pytest.raises(Exception, match=message):  # as it was raised, for Python to print
         command("--debug", *arguments)
+
+
+def test_what_nobody_foresaw_is_told_by_its_kind_and_its_place() -> None:
+    """The innermost one, and no word of the error, which may quote a record."""
+
+    def inner() -> int:
+        return int("KNOWN")
+
+    def outer() -> int:
+        return inner()
+
+    with pytest.raises(ValueError, match="KNOWN") as raised:
+        outer()
+    line = inner.__code__.co_firstlineno + 1
+    assert cli._told(raised.value) == f"ValueError at test_cli.py:{line}; run again with 'dpdist --debug' to see it"
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("ledger", "explain"), ("plan", "data/release.yaml", "--engine")])

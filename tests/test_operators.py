@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import (
@@ -26,6 +27,7 @@ from dpdist.operators import (
     Ring,
     RowScaled,
     Scaled,
+    Sparse,
     Stack,
     Toeplitz,
     Total,
@@ -88,6 +90,7 @@ def test_fingerprint_depends_on_content() -> None:
     ("build", "match"),
     [
         (lambda: Dense(np.array([[np.nan]])), "NaN"),
+        (lambda: Sparse(scipy.sparse.csr_array(np.array([[1.0, np.inf]]))), "NaN or infinite"),
         (lambda: Dense(np.array([1.0])), "2 dimensions"),
         (lambda: Dense(np.array([[1j]])), "complex"),
         (lambda: Tree(4, 1), "branching"),

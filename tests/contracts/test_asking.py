@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import functionals, products_of
+from dpdist.errors import InvalidInput
 from dpdist.page import measurement
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.privacy.distributions import GAUSSIAN
@@ -20,7 +22,7 @@ FEW = {1: 5, 2: 4, 3: 3}
 SMALL = (
     "coa over a basis of tables", "coa over cells", "p-identity over tables", "gaussian over predicates", "laplace over weights",
     "laplace over real rows", "identity", "hierarchical", "residual", "oblique", "kronecker in two passes", "convolution",
-    "convolution around a circle", "convolution, stored", "square-root", "triangular", "characters", "characters, stored",
+    "convolution around a circle", "convolution, stored", "square-root", "triangular", "characters", "characters, stored", "symmetric",
 )  # fmt: skip
 """One case of every way to write a measurement down."""
 WHOLE = [
@@ -44,6 +46,10 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
     exact = pipeline.exact(planned, x)
     z = exact + np.random.default_rng(2).integers(-(2**31), 2**31, exact.size)
     space = planned.grid.space(Held(z), domain.shape, MOST_BYTES)
+    half = (z.nbytes + sum(8 * each.size for each in space.facts()[1].values())) // 2
+    with suppress(InvalidInput):  # a measurement that would take more than is allowed is refused, or written in less
+        less = planned.grid.space(Held(z), domain.shape, half)
+        assert z.nbytes + sum(8 * each.size for each in less.facts()[1].values()) <= half
     with (tmp_path / "measurement.npz").open("wb") as file:
         measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), "contract", file)
     read = measurement.read(tmp_path / "measurement.npz")

@@ -19,7 +19,7 @@ from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.fitted_tables import fitted_answers, kind_of, parts_of, together
 from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
 from dpdist.operators import Groups, Identity, Padded, Prefix, Total
-from dpdist.workloads import Block, Workload, explicit, marginals, random_ranges
+from dpdist.workloads import Block, Workload, explicit, marginals, random_ranges, union
 
 SHAPE = (3, 2, 4)
 WAYS: list[tuple[int, ...]] = [(0, 1), (1, 2), (0, 2)]
@@ -160,6 +160,18 @@ def answers(workload: Workload, seed: int = 0) -> tuple[np.ndarray, Answers]:
     truth = workload.unweighted.matvec(state.poisson(0.5, workload.shape[1]).astype(float))
     errors = np.full(truth.size, 4.0)
     return truth, Answers(Held(truth + 4 * state.standard_normal(truth.size)), Held(errors), Held(1.96 * errors))
+
+
+def test_weighted_tables_far_from_zero_are_fitted_by_weighted_least_squares() -> None:
+    """The weights of groups multiply their errors, so that their squares count."""
+    workload = union(marginals(SHAPE, 1), marginals(SHAPE, 2), weights=(3.0, 0.5))
+    queries = workload.unweighted.dense()
+    y = queries @ np.full(queries.shape[1], 1000.0) + np.random.default_rng(0).standard_normal(len(queries))
+    ones = np.ones(len(y))
+    done = fitted_answers(workload, Answers(Held(y), Held(ones), Held(ones)), None, None, Wanted("x", False), 0, MEMORY)
+    weights = np.concatenate([np.full(block.queries, block.weight) for block in workload.blocks])
+    cells = np.linalg.lstsq(weights[:, None] * queries, weights * y, rcond=1e-10)[0]
+    np.testing.assert_allclose(held(done.answer), queries @ cells, rtol=1e-9)
 
 
 @pytest.mark.parametrize("records", [None, 14.0])

@@ -82,6 +82,7 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     assert [item["url"] for item in items] == [f"https://example.org/t/{one.release}/index.html" for one in found[::-1]]
     assert items[0]["date_published"] == "2026-11-16T00:00:00Z"
     feed = ElementTree.parse(folder / "feed.xml").getroot()
+    assert (feed.tag, feed.get("version")) == ("rss", "2.0")
     assert [item.findtext("title") for item in feed.iter("item")] == ["w2-revised", "w2", "w1"]
     assert feed.findtext("channel/item/pubDate") == "Mon, 16 Nov 2026 00:00:00 +0000"
     words = " ".join((folder / "methodology.html").read_text().split())

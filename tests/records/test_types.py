@@ -7,7 +7,7 @@ import io
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -123,6 +123,14 @@ def test_columns_that_cannot_convert_are_refused_without_their_type(column: list
     with pytest.raises(Unconvertible, match="^holds .*; allowed are") as refused:
         converted(pa.array(column), kind)
     assert "KNOWN" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", get_args(ColumnType))
+def test_texts_that_are_not_utf_8_convert_to_nothing(kind: ColumnType) -> None:
+    """Files may hold them under the name of texts; what they would become differs between readers."""
+    column = pa.Array.from_buffers(pa.string(), 2, pa.array([b"2\xff", b"3"], pa.binary()).buffers())
+    with pytest.raises(pa.ArrowException):
+        converted(column, kind)
 
 
 @pytest.mark.parametrize(

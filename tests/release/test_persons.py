@@ -78,6 +78,17 @@ def test_persons_are_counted_once_in_each_of_their_first_groups(home: Path) -> N
     assert small.tree(Path(small.run(path, home).folder)) == files
 
 
+@pytest.mark.parametrize("most", [2, 4])
+def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Path, most: int) -> None:
+    """However many groups those are, from the second on."""
+    person = {"column": "person", "most_groups": most}
+    path = small.write(home.parent / "data", table=visits(), **{**ASKED, "records": {**ASKED["records"], "person": person}})
+    planned = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    claimed = planned.certificate()["mechanism"]
+    assert claimed["bound"].startswith("what no strategy can beat for one person in all their places")
+    assert claimed["certified_gap"] == pytest.approx(0, abs=1e-6)
+
+
 def test_a_release_killed_after_its_charge_publishes_the_same_bytes(home: Path) -> None:
     path = small.write(home.parent / "data", table=visits(), **ASKED)
     expected = small.undisturbed(path, home)
