@@ -15,7 +15,7 @@ def main() -> None:
 
     def run() -> None:
         try:
-            with layer("flows", "the command dpdist"), without_collecting():
+            with layer("cli", "the command dpdist"), without_collecting():
                 from flows import cli
         except NotInstalled as missing:
             sys.exit(f"error: {missing}")

@@ -22,7 +22,7 @@ from flows import addresses, children, service_commands, terminal
 from flows.books import book
 from flows.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.periods import Every, periods
-from flows.settings import served
+from flows.settings import for_prefect, served
 from flows.starting import without_collecting
 from flows.terminal import Progress, day_of, effort_text, err, loss_text, out, progress, shown
 
@@ -223,12 +223,14 @@ def _settled_or_run(
             check_refusals(here, job)
         where = engine_for(job, engine_address)  # looks for the records: what is not there is reported at once
     children.end_with_this_process()
-    with without_collecting():
-        if served():
+    if served():
+        with without_collecting(), for_prefect():
             from flows.release import watched
 
-            return watched(tell, str(spec), period, where, home)
+        return watched(tell, str(spec), period, where, home)
+    with without_collecting():
         from flows.stages import released
+
     return released(job, where, home, tell)
 
 
@@ -251,7 +253,8 @@ def approve(
         found, needed = ledger.approve(dataset, release, digest, key=approvals.public_of(signer), signature=signed)
     out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
     if found >= needed and served():
-        from flows import waiting
+        with for_prefect():
+            from flows import waiting
 
         for line in waiting.resume(release):
             out.print(line, soft_wrap=True, markup=False)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from dpdist.layers import layer
 
 SILENT = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -44,3 +47,8 @@ def limit_name(dataset: str, installation: str | None = None) -> str:
 def run_seconds() -> float:
     """How long the run of a deployment may take before it is ended; DPDIST_RUN_SECONDS, a day without it."""
     return float(os.environ.get("DPDIST_RUN_SECONDS", "86400"))
+
+
+def for_prefect() -> AbstractContextManager[None]:
+    """The imports of what speaks to Prefect. Raises: NotInstalled."""
+    return layer("flows", "the Prefect server that PREFECT_API_URL names")

@@ -25,7 +25,7 @@ PROGRAMS = ROOT / "tests" / "layers"
 SYSTEM = "DPDIST_TEST_SYSTEM"
 """Names a folder with a whole system whose Python is later than any here, such as mmdebstrap makes of Debian."""
 SECONDS = 10 * HANGS
-LAYERS = {"": "pure", "release": "release", "flows": "commands", "all": "extras"}
+LAYERS = {"": "pure", "release": "release", "cli": "commands", "flows": "scheduled", "all": "extras"}
 """The program of ``tests/layers`` that shows each; the programs of the layers before it run there, too."""
 Versions = Literal["newest", "lowest", "constraints"]
 OPTIONS: dict[Versions, tuple[str, ...]] = {

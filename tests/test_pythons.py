@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests import HANGS, installed
+from tests import HANGS, installed, small
 from tests.installed import LAYERS, OPTIONS, PROGRAMS, ROOT, Environment, Versions
 
 HERE = sys.version_info[1]
@@ -25,7 +25,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MINORS = tuple(int(name.rpartition(".")[2]) for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name))
 NEEDS = r'{} needs the package \w+, which is not installed: pip install "dpdist\[{}\]"'
 REFUSED = [NEEDS.format(rf"dpdist\.{name}", "release") for name in ("plan", "run", "published", r"privacy\.Ledger")]
-COMMAND = f"error: {NEEDS.format('the command dpdist', 'flows')}\n"
+PREFECT = f"error: {NEEDS.format('the Prefect server that PREFECT_API_URL names', 'flows')}. Nothing was charged\n"
+COMMAND = f"error: {NEEDS.format('the command dpdist', 'cli')}\n"
 KINDS = ["counts", "pure", "processes", "series", "stream", "sums", "names"]
 
 BLOCKED = """
@@ -73,13 +74,13 @@ def modules() -> dict[str, set[str]]:
     }
 
 
-def blocked(modules: set[str], folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+def blocked(modules: set[str], folder: Path, program: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """A program that finds no other packages than those of a layer."""
     path, run = (str(PROGRAMS / f"{program}.py"), "run_path") if "." not in program else (program, "run_module")
     text = BLOCKED.format(allowed=sorted(modules), argv=[program, *words], run=run, program=path)
     return subprocess.run(
         [sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, check=False, timeout=HANGS,
-        env={"PYTHONPATH": str(ROOT), "DPDIST_HOME": str(folder / "home"), "PATH": ""},
+        env={"PYTHONPATH": str(ROOT), "DPDIST_HOME": str(folder / "home"), "PATH": "", **more},
     )  # fmt: skip
 
 
@@ -99,9 +100,11 @@ def pure(modules: dict[str, set[str]], tmp_path_factory: pytest.TempPathFactory)
 
 def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], pure: str, tmp_path: Path) -> None:
     """In this environment, with the packages of the others hidden; what is missing is reported in one line."""
-    assert {"numpy", "numba", "cryptography"} <= modules[""] < modules["release"] < modules["flows"] < modules["all"]
+    assert {"numpy", "numba", "cryptography"} <= modules[""] < modules["release"] < modules["cli"] < modules["flows"]
+    assert modules["flows"] < modules["all"]
     assert not {"zarr", "pyarrow", "dask", "sqlalchemy", "yaml"} & modules[""]
-    assert not {"prefect", "typer", "rich", "fastapi"} & modules["release"]
+    assert not {"typer", "rich", "fastapi"} & modules["release"]
+    assert not {"prefect", "alembic", "docket"} & modules["cli"]
     assert refusals(pure)
     done = blocked(modules["release"], tmp_path, "release", "one")
     assert done.returncode == 0, done.stderr
@@ -109,6 +112,16 @@ def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], p
         done = blocked(modules[extra], tmp_path, "flows.entry", "plan", "release.yaml")
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(COMMAND, done.stderr), done.stderr
+
+
+def test_the_command_needs_no_prefect_unless_a_server_is_named(modules: dict[str, set[str]], home: Path) -> None:
+    path = small.write(home.parent / "data")
+    done = blocked(
+        modules["cli"], home.parent, "flows.entry", "run", str(path), "--quiet", PREFECT_API_URL="http://127.0.0.1:1/api"
+    )
+    assert done.returncode == 1
+    assert re.search(f"{PREFECT}$", done.stderr), done.stderr
+    assert blocked(modules["cli"], home.parent, "flows.entry", "run", str(path)).returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +180,11 @@ def test_the_wheel_publishes_on_another_python(small_environments: dict[str, Fut
 @pytest.mark.parametrize("extra", LAYERS)
 def test_every_layer_as_it_is_installed(wheel: Path, tmp_path: Path, extra: str) -> None:
     place = installed.environment(installed.Python(HERE, sys.executable), tmp_path / "run")
-    programs = {"pure": ("pure",), "release": ("release", "one"), "commands": ("commands",), "extras": ("extras",)}
+    programs = {
+        "pure": ("pure",),
+        "release": ("release", "one"),
+        **{name: (name,) for name in ("commands", "scheduled", "extras")},
+    }
     chosen = [programs[name] for name in [*LAYERS.values()][: 1 + [*LAYERS].index(extra)]]
     told = shown(place, wheel, extra, "newest", *chosen)
     assert [line[:1] for line in told] == ["{"] * len(chosen), "\n".join(told)
