@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MINORS = tuple(int(name.rpartition(".")[2]) for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name))
 NEEDS = r'{} needs the package \w+, which is not installed: pip install "dpdist\[{}\]"'
 REFUSED = [NEEDS.format(rf"dpdist\.{name}", "release") for name in ("plan", "run", "published", r"privacy\.Ledger")]
-PREFECT = f"error: {NEEDS.format('the Prefect server that PREFECT_API_URL names', 'flows')}. Nothing was charged\n"
+PREFECT = f"error: {NEEDS.format('the Prefect server that PREFECT_API_URL names', 'flows')}\n"
 COMMAND = f"error: {NEEDS.format('the command dpdist', 'cli')}\n"
 KINDS = ["counts", "pure", "processes", "series", "stream", "sums", "names"]
 
