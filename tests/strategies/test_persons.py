@@ -230,6 +230,8 @@ def test_a_bound_of_fewer_steps_bounds_more(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(visits, "COARSE_ROUNDS", rounds)
         of_levels[rounds] = steps_bound(workload, moved).lower_bound
     assert of_levels[12,] < bound.lower_bound < of_levels[12, 6, 4]
+    monkeypatch.setattr(visits, "COARSE_WORK", 0)
+    assert steps_bound(workload, moved).lower_bound == of_levels[12,]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
