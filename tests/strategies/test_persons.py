@@ -55,7 +55,7 @@ def test_persons_by_group_against_every_cell_by_itself(cells: int, most: int, ra
 
 
 @pytest.mark.parametrize(("cells", "most"), [(2, 1), (3, 2), (5, 3), (7, 3), (7, 7), (6, 6), (6, 1)])
-@pytest.mark.parametrize("more", [0.0, 2.0])
+@pytest.mark.parametrize("more", [-0.12, 0.0, 2.0])
 def test_persons_who_are_replaced_by_group_are_certified(cells: int, most: int, more: float) -> None:
     """Every difference of two persons, by brute force, for groups and their total: the gap is rounding, and the proof is from weights."""
     gram = np.eye(cells) + more
