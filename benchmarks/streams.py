@@ -118,9 +118,8 @@ def main() -> None:
     given = asked.parse_args()
     if given.persons:
         about = (__doc__ or "").split("--persons: ")[1].strip()
-        text = f"# Persons beside the optimum\n\n`python benchmarks/streams.py --persons`\n\n{about}\n\n" + "\n".join(
-            of_persons(given.peer)
-        )
+        command = f"python benchmarks/streams.py --persons{' --peer PYTHON' if given.peer else ''}"
+        text = f"# Persons beside the optimum\n\n`{command}`\n\n{about}\n\n" + "\n".join(of_persons(given.peer))
         if given.out:
             given.out.write_text(text + "\n")
         return

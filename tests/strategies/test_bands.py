@@ -27,7 +27,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
-from dpdist.strategies import banded, square_root
+from dpdist.strategies import banded, square_root, visits
 from dpdist.strategies.bands import Filtered, Visitors, _together
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.lower_factors import over_series
@@ -179,10 +179,16 @@ PERSONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("releases", [100, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mechanism", ["banded", pytest.param("triangular", marks=pytest.mark.slow)])
-def test_intervals_of_a_stream_with_persons_cover(tmp_path: Path, mechanism: str, releases: int) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "dense"),
+    [("banded", 0), *(pytest.param("triangular", steps, marks=pytest.mark.slow) for steps in (0, 128))],
+)
+def test_intervals_of_a_stream_with_persons_cover(
+    tmp_path: Path, mechanism: str, dense: int, releases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Simulated releases: their mean square is the predicted one, and 95 % lie within the interval of each of twelve steps, within four
     standard errors: one of 1,200 such tests fails by chance, and the seed is fixed. Noise a fifth too large or too small is seen."""
+    monkeypatch.setattr(visits, "DENSE_STEPS", dense)
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
     planned = plan(context, load(small.spec(**PERSONS, mechanism=mechanism)))
     errors = errors_of(planned, releases)

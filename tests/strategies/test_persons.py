@@ -54,8 +54,8 @@ def test_persons_by_group_against_every_cell_by_itself(cells: int, most: int, ra
     assert total**2 == pytest.approx(found.persons.lower_bound, rel=1e-9)
 
 
-@pytest.mark.parametrize(("cells", "most"), [(2, 1), (3, 2), (5, 3), (7, 3), (7, 7), (6, 1)])
-@pytest.mark.parametrize("more", [0.0, 2.0])
+@pytest.mark.parametrize(("cells", "most"), [(2, 1), (3, 2), (5, 3), (7, 3), (7, 7), (6, 6), (6, 1)])
+@pytest.mark.parametrize("more", [-0.12, 0.0, 2.0])
 def test_persons_who_are_replaced_by_group_are_certified(cells: int, most: int, more: float) -> None:
     """Every difference of two persons, by brute force, for groups and their total: the gap is rounding, and the proof is from weights."""
     gram = np.eye(cells) + more
@@ -230,6 +230,8 @@ def test_a_bound_of_fewer_steps_bounds_more(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(visits, "COARSE_ROUNDS", rounds)
         of_levels[rounds] = steps_bound(workload, moved).lower_bound
     assert of_levels[12,] < bound.lower_bound < of_levels[12, 6, 4]
+    monkeypatch.setattr(visits, "COARSE_WORK", 0)
+    assert steps_bound(workload, moved).lower_bound == of_levels[12,]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
