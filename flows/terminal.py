@@ -6,7 +6,6 @@ import csv
 import datetime
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dpdist.errors import InvalidInput
+from dpdist.process.progress import COUNTED, with_time_left
 
 if TYPE_CHECKING:
     from dpdist.asking.kept import Kept
@@ -43,9 +43,6 @@ out, err = _console(), _console(stderr=True)
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
 
-COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
-"""Progress that has an end: shown as a bar with the time left."""
-
 
 def day_of(text: str) -> datetime.date:
     """A day that was written on the command line. Raises: InvalidInput."""
@@ -59,12 +56,12 @@ def day_of(text: str) -> datetime.date:
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Progress]:
-    """A live line a stage on a terminal; plain lines elsewhere; nothing when it is to be quiet."""
+    """A live line a stage on a terminal; plain lines elsewhere; nothing when it is to be quiet. Both say the time left."""
     if quiet:
         yield lambda stage, line: None
         return
     if not err.is_terminal:
-        yield lambda stage, line: err.print(f"{stage}: {line}")
+        yield with_time_left(lambda stage, line: err.print(f"{stage}: {line}"))
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from dpdist.notebooks import html_table
+from dpdist.process.progress import with_time_left
 from dpdist.release.context import PRIVATE_STAGES, Progress, silent
 
 
@@ -21,4 +22,4 @@ def shown() -> Progress:
         lines[stage] = "" if stage in PRIVATE_STAGES else line
         handle.update(shows.HTML(html_table("Publishing", ("stage", "progress"), lines.items())))
 
-    return tell
+    return with_time_left(tell)
