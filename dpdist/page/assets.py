@@ -77,6 +77,7 @@ def _templates() -> jinja2.Environment:
         "error_in_words": error_in_words,
         "compared_in_words": compared_in_words,
         "day": day,
+        "link": link,
         "capitalised": capitalised,
         "unbroken": unbroken,
     }
@@ -92,6 +93,15 @@ def unbroken(text: str) -> str:
     """A sentence whose numbers stay on a line with their intervals, and whose years and powers, such as 1994-95 and 1e-07, stay whole."""
     whole = re.sub(r"(?<=[\de])-(?=\d)", "-\N{WORD JOINER}", text)
     return whole.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def link(text: str) -> str:
+    """Where a publisher's text leads, if it is a web or mail address, or the name of a licence in SPDX's list; else nothing."""
+    if re.fullmatch(r"https?://[^\s\"<>]+", text):
+        return text
+    if re.fullmatch(r"[^\s@:/?#]+@[\w.-]+", text):
+        return f"mailto:{text}"
+    return f"https://spdx.org/licenses/{text}.html" if re.fullmatch(r"(CC|ODC|ODbL|PDDL|OGL)[\w.-]*\d", text) else ""
 
 
 def day(text: str) -> str:

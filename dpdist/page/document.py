@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +13,19 @@ import pyarrow as pa
 from dpdist.arrays.vector import batches
 from dpdist.domain import DROP
 from dpdist.operators import Matrix
-from dpdist.page import charts
+from dpdist.page import charts, citing
 from dpdist.page.assets import assets, embedded, template
 from dpdist.page.beyond import beyond_sentences
 from dpdist.page.charts.budget import Spending, timeline
-from dpdist.page.charts.figure import Figure
+from dpdist.page.charts.figure import Axis, Figure
+from dpdist.page.charts.small import small
 from dpdist.page.content import Content, formats_of
 from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
 from dpdist.page.means import listed as listed_means
 from dpdist.page.plots import plot
 from dpdist.page.suppression import suppressed_sentence
-from dpdist.page.tables import query_names
+from dpdist.page.tables import column_of, query_names
 from dpdist.workloads import Block
 
 PAGE_ROWS = 100_000
@@ -33,8 +34,10 @@ FIRST_ROWS = 50
 """Answers that are in the page itself: the others are shown by its script."""
 MOST_CHARTS = 200
 """Charts that are drawn, of the first groups; those after them are in the page's table and the files."""
-MOST_FINDINGS = 5
-"""Sentences at the top of the page."""
+MOST_FINDINGS = 12
+"""Tables with a picture and a sentence at the top of the page."""
+BESIDE = ("release.json", "release.json.sig")
+"""Files that are written after the page."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 COLUMNS = ("query", "answer", "standard error", "95 % interval")
@@ -43,11 +46,12 @@ Numbers = tuple[Matrix, ...]
 """Answers, standard errors, half widths, and both ends of the intervals."""
 
 
-def page(content: Content, digits: int) -> str:
+def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
     """The self-contained HTML page of a release.
 
     Args:
         digits: decimals that are published.
+        files: names of those that lie beside the page, to which it links.
     """
     sections: list[dict[str, Any]] = []
     listed: list[tuple[int, Block, Numbers]] = []
@@ -74,18 +78,24 @@ def page(content: Content, digits: int) -> str:
         section = _section(content, named, block, figures, listed=fits, hidden=hidden)
         sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond})
     _draw_single_answers(content, words, sections, listed)
-    data = _page_data(content, listed, [section["title"] for section in sections])
+    data = _page_data(content, words, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
-    found = [(section["findings"][0], k + 1) for k, section in enumerate(sections) if section["findings"]]
     return template("page.html").render(
         title=content.title,
         release=content.release,
         facts=content.certificate,
         assets=assets(),
-        findings=found[:MOST_FINDINGS],
+        most=MOST_FINDINGS,
+        cited=citing.in_words(content),
+        about=content.about or {},
+        files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,
         means=[] if content.means is None else listed_means(content.means),
         variances=[] if content.variances is None else listed_means(content.variances, "value"),
+        drawn={
+            table: _drawn(content, words, rows)
+            for table, rows in (("means", content.means), ("variances", content.variances))
+        },
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
         selection=selection_sentence(content.certificate),
@@ -110,13 +120,41 @@ def _draw_single_answers(
     single = [each for each in alone if not np.isnan(each[2][0]).any()][:MOST_BARS]
     if len(single) < 2:
         return
-    axis = charts.Axis("", [block.name for _, block, _ in single])
+    axis = Axis("", [block.name for _, block, _ in single])
     value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
     counted = words.counted[:1].upper() + words.counted[1:]
     note = "Groups of one answer each, side by side."
     between = min(ends[number][0] for number, _, _ in single), max(ends[number][1] for number, _, _ in single)
     figure = Figure("bars", "single answers", axis, ("",), value, half, counted, note=note, ends=between)
     sections[single[0][0]]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
+
+
+def _drawn(content: Content, words: Words, rows: pa.Table | None) -> list[dict[str, Any]]:
+    """Pictures of means or variances with their intervals: one for each group of some."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist() if rows is not None else []:
+        groups.setdefault(row["group"], []).append(row)
+    names = content.workload.domain.columns
+    out = []
+    for group, some in groups.items():
+        if 1 < len(some) <= MOST_BARS:
+            named = [", ".join(filter(None, (row.get(column_of(name)) for name in names))) for row in some]
+            columns = ("mean" if "mean" in some[0] else "value", "low_95", "high_95")
+            value, low, high = (np.array([[row[name]] for row in some]) for name in columns)
+            title = words.heading(group, names)
+            figure = Figure(
+                "bars",
+                title,
+                Axis("", named),
+                ("",),
+                value,
+                (high - low) / 2,
+                words.unit_of(group) or "",
+                dots=True,
+                sides=(low, high),
+            )
+            out.append(plot(figure, title, content.release, content.title, ""))
+    return out
 
 
 def _figures(
@@ -161,6 +199,7 @@ def _section(
         "title": block.name,
         "name": words.heading(block.name, block.heads(content.workload.domain.names)),
         "findings": [text for text in findings if text],
+        "small": small(figures[0][1]) if figures and figures[0][1].values.size > 1 else "",
         "figures": [
             plot(
                 figure,
@@ -249,9 +288,11 @@ def _counted_as(label: str) -> str:
     return "left out of the answers that use it" if label == DROP else f"counted as {label!r}"
 
 
-def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], groups: list[str]) -> dict[str, Any]:
+def _page_data(
+    content: Content, words: Words, listed: list[tuple[int, Block, Numbers]], groups: list[str]
+) -> dict[str, Any]:
     """Columns of the page's table."""
-    names = content.workload.domain.columns
+    names = tuple(map(words.title, content.workload.domain.columns))
     out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": COLUMNS}
     out |= {"query": [], "group": [], **{name: [] for name in NUMBERS}}
     for number, block, (answer, error, _, low, high) in listed:

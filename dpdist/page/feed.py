@@ -9,6 +9,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
+from dpdist.page.assets import day
 from dpdist.page.trends import Edition
 
 
@@ -23,7 +24,7 @@ def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | N
         {
             "id": f"{base}{one.release}/",
             "url": f"{base}{one.release}/index.html",
-            "title": f"{one.release}: {one.certificate['queries']:,} answers",
+            "title": _title(dataset, one),
             "content_text": _summary(one),
             **({"date_published": f"{one.certificate['period']}T00:00:00Z"} if one.certificate["period"] else {}),
         }
@@ -40,6 +41,11 @@ def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | N
     (folder / "feed.json").write_text(json.dumps(feed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def _title(dataset: str, one: Edition) -> str:
+    period = f", {day(one.certificate['period'])}" if one.certificate["period"] else ""
+    return f"{dataset}{period} ({one.release})"
+
+
 def _summary(one: Edition) -> str:
     privacy = one.certificate["privacy"]
     delta = f" at delta {privacy['delta']:.0e}" if privacy["delta"] else ""
@@ -53,7 +59,7 @@ def _rss(dataset: str, base: str, found: Sequence[Edition]) -> str:
     _texts(channel, title=f"{dataset}: differentially private releases", link=base, description="New and revised tables.")
     for one in reversed(found):
         item = ElementTree.SubElement(channel, "item")
-        _texts(item, title=one.release, link=f"{base}{one.release}/index.html", description=_summary(one))
+        _texts(item, title=_title(dataset, one), link=f"{base}{one.release}/index.html", description=_summary(one))
         ElementTree.SubElement(item, "guid", isPermaLink="false").text = f"{dataset}/{one.release}"
         if one.certificate["period"]:
             midnight = date.fromisoformat(one.certificate["period"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -73,7 +75,8 @@ class Words:
         columns = added.split(" and ")
         if what in self._units and set(columns) <= set(self.amounts):
             told = listed([self.title(column) for column in columns])
-            return f"{_capital(what)} of {told}" + (f" by {self.heading(by, names)}" if by else "")
+            named = f"{_capital(self.counted)} with {told}" if what == "count" else f"{_capital(what)} of {told}"
+            return named + (f" by {self.heading(by, names)}" if by else "")
         return group
 
     def unit_of(self, group: str) -> str | None:
@@ -85,7 +88,15 @@ class Words:
         units = [str(self.amounts[column].get("unit") or f"units of {self.title(column)}") for column in columns]
         return self._units[what].format(" times ".join(units))
 
-    _units: ClassVar = {"count": "", "sum": "{}", "deviations": "{}", "squares": "{} squared", "products": "{}"}
+    _units: ClassVar = {
+        "count": "",
+        "sum": "{}",
+        "deviations": "{}",
+        "squares": "{} squared",
+        "products": "{}",
+        "mean": "{}",
+        "variance": "{} squared",
+    }
 
     def axis(self, domain: Domain, place: int, picked: Matrix | None = None) -> Axis:
         """The values of an attribute of the domain, or some: of an ordered attribute they need not be neighbours.
@@ -97,7 +108,9 @@ class Words:
         unit, title = facts.get("unit"), self.title(attribute.name)
         shown = title if not unit or unit in title else f"{title} ({unit})"
         if attribute.categories:
-            return Axis(shown, attribute.labels).some(picked)
+            return Axis(
+                shown, attribute.labels, unordered=0 if _has_order(attribute.categories) else len(attribute.categories)
+            ).some(picked)
         edges: Any = attribute.edges if picked is not None else np.asarray(attribute.edges, dtype=np.float64)
         open_ends = attribute.outside == "clip"
         named = bool(attribute.named)
@@ -146,6 +159,18 @@ def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:
         names[0] = f"{texts[0]} or less" if whole else f"under {texts[1]}"
         names[-1] = f"{texts[-2]} or more"
     return tuple(names)
+
+
+def _has_order(categories: Sequence[str]) -> bool:
+    """Whether categories are days of the week, months, or begin with a number: they stay in the order of the domain."""
+    names = {
+        name.lower()
+        for part in (calendar.day_name, calendar.day_abbr, calendar.month_name, calendar.month_abbr)
+        for name in part
+    }
+    return all(
+        text.lower() in names or re.match(r"\W*(?:(?:under|over|above|below|up to) )?\d", text) for text in categories
+    )
 
 
 def _capital(text: str) -> str:
@@ -285,7 +310,12 @@ def _cumulative(title: str, axis: Axis, measure: str, series: tuple[str, ...], v
 
 
 def _bars(title: str, axis: Axis, counted: str, series: tuple[str, ...], values: Matrix, half: Matrix) -> Figure:
+    order = np.arange(len(values))
+    order[: axis.unordered] = np.argsort(-values[: axis.unordered].sum(axis=1), kind="stable")
+    axis, values, half = axis.some(order), values[order], half[order]
     figure = Figure("bars", title, axis, series, values, half, counted)
+    if math.isfinite(figure.broken_at):
+        figure = replace(figure, note="Broken bars are longer than they are drawn.")
     if len(values) * len(series) <= MOST_BARS:
         return figure
     most = max(4, LARGEST // len(series))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 MINUS = "−"
 
@@ -27,12 +28,14 @@ def digits_for(half: float, value: float = 0.0) -> int:
     return max(0, 1 - math.floor(math.log10(half))) if half < 10 else 0
 
 
-def with_interval(value: float, half: float) -> str:
-    """``4,829 ± 27``; the number alone where no interval is known or it is exact."""
+def with_interval(value: float, half: float, sides: Sequence[float] = ()) -> str:
+    """``4,829 ± 27``; the number alone where no interval is known or it is exact; ``4.1 (3.9 to 4.5)`` if sides are given."""
     digits = digits_for(half, value)
     if not math.isfinite(half) or half <= 0:
         return plain(value, digits)
     digits = min(digits, 1) if abs(value) >= 100 else digits
+    if sides:
+        return f"{plain(value, digits)} ({' to '.join(plain(side, digits) for side in sides)})"
     return f"{plain(value, digits)} ± {plain(half, digits)}"
 
 

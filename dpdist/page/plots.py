@@ -8,6 +8,10 @@ from typing import Any
 from dpdist.page import charts
 from dpdist.page.assets import embedded
 from dpdist.page.charts.figure import Figure
+from dpdist.page.numbers import digits_for, plain
+
+THIN = 0.015
+"""Intervals of so small a part of a chart's height cannot be seen beside its lines."""
 
 
 def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str, *, biased: bool = False) -> dict[str, Any]:
@@ -17,9 +21,7 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str,
     if biased or math.isnan(float(figure.half.max())):
         caption.append("No intervals are known for these answers.")
     elif (figure.half > 0).any():
-        caption.append(
-            {"bars": "Lines at the ends of bars are 95 % intervals.", "heat": ""}.get(figure.kind, "Shaded: 95 % intervals.")
-        )
+        caption.append(_intervals(figure))
     axis = figure.axis
     if axis.clock is not None and axis.edges is not None:
         labels = [axis.clock.text(float(edge)) for edge in axis.edges[: len(axis.labels)]]
@@ -41,6 +43,10 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str,
         "p": [_rounded(drawn.places) for drawn in (wide, narrow)],
         "filled": figure.filled,
     }
+    if figure.sides is not None:
+        data["r"] = [side.T.tolist() for side in figure.sides]
+    if figure.dots:
+        data["dots"] = True
     if axis.edges is not None:
         data["e"] = axis.edges.tolist() if figure.kind == "steps" else axis.edges[:-1].tolist()
     if figure.across is not None:
@@ -54,6 +60,19 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str,
         "narrow": narrow.svg,
         "data": embedded(data),
     }
+
+
+def _intervals(figure: Figure) -> str:
+    """How a chart shows its intervals, and how wide they are where a curve hides them."""
+    if figure.kind == "heat":
+        return ""
+    if figure.kind == "bars":
+        return "Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals."
+    low, high = figure.reach
+    if 2 * float(figure.spreads.max()) < THIN * (max(0.0, high) - min(0.0, low)):
+        widest = float(figure.half.max())
+        return f"95 % intervals are hardly wider than the lines: ± {plain(widest, digits_for(widest))} at most."
+    return "Shaded: 95 % intervals."
 
 
 def _rounded(places: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.machine import drafts
 from dpdist.page import comparison, document, feed, report
@@ -22,6 +24,9 @@ from dpdist.page.trends import Answers, Edition, alike, answers_of, trends
 from dpdist.privacy.ledger import DatasetBudget
 
 MARK = ".dpdist-site"
+"""Of a site: the name of its data set."""
+AROUND = 12
+"""Releases before and after one to which its page links, when it is reached from the site."""
 
 
 def releases_in(
@@ -70,10 +75,12 @@ def write(
 
     Args:
         address: where the site will be, for an RSS feed.
-    Raises: InvalidInput when the target holds something that is no site, or two folders hold one release.
+    Raises: InvalidInput when the target holds something that is no site, or another data set's, or two folders hold one release.
     """
     if os.path.lexists(target) and not (target / MARK).is_file():
         raise InvalidInput(f"{target} exists and is not a site that dpdist wrote; move it away or choose another folder")
+    if (target / MARK).is_file() and (other := (target / MARK).read_text(encoding="utf-8").strip()) != dataset:
+        raise InvalidInput(f"{target} is the site of {other!r}; choose another folder with --out, or move it away")
     _check_distinct(found)
     answers = {one.release: answers_of(one) for one in found}
     try:
@@ -113,9 +120,13 @@ def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers]
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
     seen: Counter[tuple[str, Comparable]] = Counter()
     rows: list[dict[str, Any]] = []
-    for one in found:
+    for place, one in enumerate(found):
         seen[one.period, one.quantity] += 1
-        rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period, one.quantity]})
+        around = [each.release for each in found[max(0, place - AROUND) : place + AROUND + 1]]
+        link = f"{one.release}/index.html?series={','.join(around)}"
+        rows.append(
+            {"facts": one.certificate, "period": one.period, "revision": seen[one.period, one.quantity], "link": link}
+        )
     newest = found[-1]
     charts = [chart for kind in alike(found) for chart in _charts(dataset, kind, answers, whole=kind == found)]
     revised = [row for row in rows if row["revision"] > 1]
@@ -128,6 +139,7 @@ def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers]
         trends=charts,
         compared=comparison.newest_pair(found) is not None,
         findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][: document.MOST_FINDINGS],
+        unchanged=[part["title"] for part in charts if part["unchanged"]],
         budget=_budget([budget for budget in budgets if budget.dataset == dataset]),
     )
 
@@ -141,6 +153,7 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
         {
             "title": words.heading(figure.title, words.attributes) + which,
             "finding": text,
+            "unchanged": not text and not np.isnan(figure.half).any(),
             "figure": plot(figure, "", newest.release, dataset, words.counted),
         }
         for figure, text in trends(kind, answers)

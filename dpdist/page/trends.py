@@ -127,8 +127,12 @@ def _trend(
     picked, note = np.arange(len(queries)), ""
     if len(queries) > MOST_LINES:
         moved = np.ptp(values, axis=0) / np.maximum(np.nan_to_num(half).mean(axis=0), 1e-9)
+        moved[np.argmax(values[-1])] = np.inf
         picked = np.sort(np.argsort(-moved, kind="stable")[:MOST_LINES])
-        note = f"Drawn are the {MOST_LINES} of {plain(len(queries))} answers that moved most compared with their noise."
+        note = (
+            f"Drawn are, of {plain(len(queries))} answers, the largest one and the {MOST_LINES - 1} others that moved most compared with "
+            "their noise."
+        )
     names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
     measure = counted[:1].upper() + counted[1:]
     figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
@@ -137,12 +141,12 @@ def _trend(
 
 
 def _change(queries: list[str], change: Matrix, spread: Matrix, before: str, counted: str) -> str:
-    """The largest change since the period before, if it stands out of the noise of all answers of the group."""
+    """The largest change since the period before, if it stands out of the noise of all answers of the group; else nothing."""
     if np.isnan(spread).any():
         return ""
     top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))
     if abs(change[top]) <= jointly(spread)[top]:
-        return f"No change since {day(before)} stands out of the noise."
+        return ""
     word = "more" if change[top] > 0 else "fewer"
     much = f"{with_interval(abs(change[top]), spread[top])} {word} {counted}"
     return f"{capitalised(queries[top])}: {much} than in the period of {day(before)}."

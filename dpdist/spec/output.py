@@ -43,6 +43,11 @@ class AboutSpec(SpecPart):
     license: Text | None = Field(
         None, description="the licence of the answers, an SPDX name or a URL", examples=["CC-BY-4.0"]
     )
+    contact: Text | None = Field(
+        None,
+        description="whom readers may ask: a mail address or a URL",
+        examples=["statistics@example.org"],
+    )
     address: Text | None = Field(
         None, description="the URL at which the release will be", examples=["https://example.org/visitors"]
     )

@@ -19,6 +19,7 @@ from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
 from dpdist.page.figures import MOST_POINTS, Words, bin_names, extremes, figures_of, long_figure, thinned
+from dpdist.page.plots import plot
 from dpdist.page.trends import periods
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
@@ -229,6 +230,60 @@ def test_bars_tell_value_and_interval_and_show_the_interval() -> None:
         whisker = [float(x) for x in re.findall(r"[MH]([\d.]+)", path(drawn, "whisker"))]
         assert whisker[1] - whisker[0] > 1
         assert min(whisker) >= 0
+
+
+def test_bars_of_categories_stand_by_size_and_a_giant_is_broken() -> None:
+    """Values without an order are sorted, what was not declared stays last; days, months and numbered groups keep their order."""
+    names = ("small", "giant", "large", "middle")
+    domain = Domain((Attribute("work", categories=names, missing="none"),))
+    (block,) = marginals(domain, ways=(1,)).blocks
+    values = np.array([20.0, 9000.0, 200.0, 90.0, 70.0])
+    ((_, figure),) = figures_of(block, domain, Words("people", {}), values, np.full(5, 4.0))
+    assert figure.axis.labels == ["giant", "large", "middle", "small", "none"]
+    assert figure.values[:, 0].tolist() == [9000.0, 200.0, 90.0, 20.0, 70.0]
+    assert figure.note == "Broken bars are longer than they are drawn."
+    drawn = charts.draw(figure, WIDE)
+    assert "9,000.0 ± 4.0" in texts(drawn)
+    assert drawn.places["scale"][1] < 300
+    ends = [float(x) for x in re.findall(r"H([\d.]+)v", path(drawn, "f0"))]
+    assert ends[0] <= drawn.places["x"][1] + 0.1
+    assert path(drawn, "break").count("M") == 2
+    for kept in (("Mon", "Tue", "Sun"), ("Jan", "Feb", "Mar"), ("under 18", "18-64", "65 or more")):
+        days = Domain((Attribute("day", categories=kept),))
+        (block,) = marginals(days, ways=(1,)).blocks
+        ((_, figure),) = figures_of(block, days, Words("people", {}), np.array([1.0, 3.0, 2.0]), np.full(3, 1.0))
+        assert tuple(figure.axis.labels) == kept
+
+
+def test_one_large_column_leaves_the_map_its_classes() -> None:
+    values = np.random.default_rng(0).uniform(50, 100, (12, 8))
+    values[:, 0] = 50_000.0
+    axes = [Axis(name, [f"{name}{i}" for i in range(n)]) for name, n in (("a", 12), ("b", 8))]
+    figure = Figure("heat", "a x b", axes[0], tuple(axes[1].labels), values, np.full((12, 8), 6.0), "People", axes[1])
+    drawn = charts.draw(figure, WIDE)
+    cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
+    assert len(set(re.findall(r'class="h(\d)"', cells))) >= 3  # 2 where the classes end at the peak
+    assert "50,000" in texts(drawn)
+    assert re.findall(r'<pattern id="(\w+)"', drawn.svg) == ["nw"]
+
+
+def test_means_are_dots_with_the_two_ends_of_their_intervals() -> None:
+    sides = np.array([[17.0], [0.5]]), np.array([[24.0], [62.0]])
+    half = (sides[1] - sides[0]) / 2
+    figure = Figure("bars", "m", Axis("", ["a", "b"]), ("",), np.array([[18.0], [8.0]]), half, "EUR", dots=True, sides=sides)
+    drawn = charts.draw(figure, WIDE)
+    assert {"18.0 (17.0 to 24.0)", "8 (0 to 62)"} <= set(texts(drawn))
+    assert "H" not in path(drawn, "f0")  # no bar from 0
+    (left, right), held = drawn.places["x"], drawn.places["scale"]
+    whisker = [float(x) for x in re.findall(r"[MH]([\d.]+)", path(drawn, "whisker"))]
+    assert whisker[0] == pytest.approx(left + (17 - held[0]) / (held[1] - held[0]) * (right - left), abs=0.1)
+
+
+def test_a_band_that_cannot_be_seen_is_said_in_numbers() -> None:
+    axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
+    for half, said in ((2.0, "± 2.0 at most"), (90.0, "Shaded: 95 % intervals.")):
+        figure = Figure("steps", "age", axis, ("",), np.array([[900.0], [1000.0]]), np.full((2, 1), half), "People")
+        assert said in plot(figure, "", "r", "t", "people")["caption"]
 
 
 def test_texts_are_broken_before_they_are_cut() -> None:

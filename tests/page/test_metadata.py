@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
+from dpdist.page.assets import link
 from dpdist.page.report import FORMAT, certificate_of
 from dpdist.spec import load
 from tests import small
@@ -105,6 +106,37 @@ def test_every_release_describes_its_columns_three_times_alike(home: Path) -> No
     (done.folder / "croissant.json").write_text("{}")
     with pytest.raises(Exception, match="altered"):
         certificate_of(done.folder)
+
+
+def test_every_release_is_cited_in_words_and_for_programs(home: Path) -> None:
+    """Without anything said of it, too; titles lose nothing, and no character of theirs is a command to TeX."""
+    title = "Visits & 50 % of {all}_x"
+    done = run(small.write(home.parent / "data", title=title, period="2026-11-01"), home)
+    (item,) = json.loads((done.folder / "citation.json").read_text())
+    assert (item["title"], item["version"], item["issued"]) == (title, "small-1", {"date-parts": [[2026, 11, 1]]})
+    entry = (done.folder / "citation.bib").read_text()
+    assert r"title = {{Visits \& 50 \% of \{all\}\_x}}" in entry
+    assert entry.startswith("@misc{small-1,")
+    page = (done.folder / "index.html").read_text()
+    for name in ("citation.bib", "citation.json", "release.json", "release.json.sig", "answers.csv"):
+        assert f'<a href="{name}">' in page
+        assert (done.folder / name).is_file()
+    assert not (done.folder / "CITATION.cff").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "to"),
+    [
+        ("https://example.org/x", "https://example.org/x"),
+        ("a@example.org", "mailto:a@example.org"),
+        ("CC-BY-4.0", "https://spdx.org/licenses/CC-BY-4.0.html"),
+        ("javascript:alert(1)", ""),
+        ("Town hall, room 3", ""),
+        ('https://example.org/"onclick="x', ""),
+    ],
+)
+def test_only_addresses_become_links(text: str, to: str) -> None:
+    assert link(text) == to
 
 
 def test_words_about_a_release_change_no_digest(home: Path) -> None:

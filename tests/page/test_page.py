@@ -48,7 +48,7 @@ def test_it_renders_and_the_table_works(published: Path, page: Any, tmp_path: Pa
     page.goto((published / "index.html").as_uri())
     assert page.title() == "People & <work>"
     assert page.locator("svg:visible").count() >= 5
-    for chart in page.locator("svg:visible").all():
+    for chart in page.locator("svg[role=img]:visible").all():
         assert chart.bounding_box()["height"] > 50
         assert chart.get_attribute("role") == "img"
         assert chart.get_attribute("aria-label")
@@ -89,6 +89,8 @@ def test_by_keyboard_alone(published: Path, page: Any) -> None:
     assert page.evaluate("document.activeElement.id") == "group"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "download"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "copy"
     page.keyboard.press("Tab")  # the scrolling region
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "query"

@@ -18,10 +18,10 @@ from dpdist.page import comparison, report, site, trends
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from tests import small
-from tests.page.browsing import browser, shown, violations
+from tests.page.browsing import browser, page, shown, violations
 from tests.small import run
 
-__all__ = ["browser"]  # fixtures
+__all__ = ["browser", "page"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_site(three: Path) -> None:
     page = (folder / "index.html").read_text()
     for one in found:
         release = one.certificate["release"]
-        assert f'href="{release}/index.html"' in page
+        assert f'href="{release}/index.html?series=w1,w2,w2-revised"' in page
         assert (folder / release / "index.html").read_bytes() == (one.folder / "index.html").read_bytes()
     assert "other/" not in page
     assert re.findall(r'<h3 id="trend-\d+">([^<]+)', page) == [
@@ -73,6 +73,34 @@ def test_site(three: Path) -> None:
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
+def test_sites_of_two_data_sets_never_overwrite_each_other(three: Path) -> None:
+    found = site.releases_in(Path("releases"), "weekly")[0]
+    site.write("weekly", found, [], Path("site"))
+    other = site.releases_in(Path("releases"), found[0].certificate["dataset"])[0]
+    before = Path("site/index.html").read_bytes()
+    with pytest.raises(InvalidInput, match=r"site is the site of 'weekly'; choose another folder with --out"):
+        site.write("another", other, [], Path("site"))
+    assert Path("site/index.html").read_bytes() == before
+
+
+def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) -> None:
+    """By the ids in its address, which are names and nothing else: the published page is the same everywhere."""
+    folder = site.write("weekly", site.releases_in(Path("releases"), "weekly")[0], [], Path("site")).resolve()
+    page.goto((folder / "index.html").as_uri())
+    page.locator("#releases ~ .scroll a", has_text="w2").last.click()
+    series = page.locator("#series")
+    assert series.get_by_role("link").all_text_contents() == ["All releases of weekly", "Previous: w1", "Next: w2-revised"]
+    series.get_by_role("link", name="Previous").click()
+    assert page.locator("h1").is_visible()
+    assert "/w1/index.html" in page.url
+    assert series.get_by_role("link").all_text_contents() == ["All releases of weekly", "Next: w2"]
+    series.get_by_role("link", name="All releases").click()
+    assert page.url.endswith("site/index.html")
+    for given in ("", "?series=", "?series=w1,javascript:alert(1)", "?series=w1,../../x"):
+        page.goto((folder / "w1" / "index.html").as_uri() + given)
+        assert series.is_hidden()
+
+
 def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     """Any two releases with the interval of every difference, a methodology from the spec, two feeds; axe-core finds nothing."""
     found = site.releases_in(Path("releases"), "weekly")[0]
@@ -83,7 +111,9 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     assert items[0]["date_published"] == "2026-11-16T00:00:00Z"
     feed = ElementTree.parse(folder / "feed.xml").getroot()
     assert (feed.tag, feed.get("version")) == ("rss", "2.0")
-    assert [item.findtext("title") for item in feed.iter("item")] == ["w2-revised", "w2", "w1"]
+    assert [item.findtext("title") for item in feed.iter("item")] == [
+        "weekly, 16 November 2026 (w2-revised)", "weekly, 16 November 2026 (w2)", "weekly, 9 November 2026 (w1)"
+    ]  # fmt: skip
     assert feed.findtext("channel/item/pubDate") == "Mon, 16 Nov 2026 00:00:00 +0000"
     words = " ".join((folder / "methodology.html").read_text().split())
     for text in (

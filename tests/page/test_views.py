@@ -23,7 +23,9 @@ def incomes(page: Any, tmp_path: Path) -> Any:
 
 
 def chart(page: Any, title: str) -> Any:
-    return page.locator(f"section:has(h3:text-is('{title}')) figure.chart")
+    figure = page.locator(f"section:has(h3:text-is('{title}')) figure.chart")
+    figure.locator("details.tools").first.evaluate("menu => { menu.open = true; }")
+    return figure
 
 
 def test_hover_and_keys_show_value_and_interval(incomes: Any) -> None:

@@ -20,7 +20,8 @@ def bars(figure: Figure, across: int) -> Drawn:
     narrow, count = across == NARROW, len(figure.series)
     thick = 20 if count == 1 else 17
     texts = [
-        [with_interval(v, h) for v, h in zip(*rows, strict=True)] for rows in zip(figure.values, figure.half, strict=True)
+        [with_interval(v, h, side) for v, h, *side in zip(*rows, strict=True)]
+        for rows in zip(figure.values, figure.half, *(figure.sides or ()), strict=True)
     ]
     value_room = max(width(text) for row in texts for text in row) + 10
     names = figure.axis.labels
@@ -93,18 +94,29 @@ def _marks(
 
     marks, values = [], []
     for s in range(len(figure.series)):
-        boxes, whiskers = [], []
+        boxes, whiskers, breaks = [], [], []
         for i, top in enumerate(tops):
             value, below, above = (float(part[i, s]) for part in (figure.heights, *figure.intervals))
             y, middle = top + s * thick, top + s * thick + (thick - 2) / 2
-            boxes.append(f"M{x(0):.1f} {y:.1f}H{x(value):.1f}v{thick - 2}H{x(0):.1f}z")
             low, high = x(below), x(above)
-            if figure.half[i, s] > 0:
+            if value > figure.broken_at:
+                low = high = ends[1]
+                gap = f"h8l-6 {thick - 2}h-8z"
+                breaks.append(f"M{high - 30:.1f} {y:.1f}{gap}M{high - 18:.1f} {y:.1f}{gap}")
+            if figure.dots:
+                boxes.append(f"M{x(value):.1f} {middle - 5:.1f}l5 5l-5 5l-5 -5z")
+            else:
+                boxes.append(f"M{x(0):.1f} {y:.1f}H{min(x(value), ends[1]):.1f}v{thick - 2}H{x(0):.1f}z")
+            if figure.half[i, s] > 0 and high > low:
                 whiskers.append(
                     f"M{low:.1f} {middle:.1f}H{high:.1f}M{low:.1f} {middle - 4:.1f}v8M{high:.1f} {middle - 4:.1f}v8"
                 )
-            values.append(f'<text x="{max(high, x(value), x(0)) + 6:.1f}" y="{middle + 4.5:.1f}">{texts[i][s]}</text>')
+            values.append(
+                f'<text x="{max(high, min(x(value), ends[1]), x(0)) + 6:.1f}" y="{middle + 4.5:.1f}">{texts[i][s]}</text>'
+            )
         marks.append(f'<path class="f{s % SERIES}" d="{"".join(boxes)}"/>')
+        if breaks:
+            marks.append(f'<path class="break" d="{"".join(breaks)}"/>')
         if whiskers:
             marks.append(f'<path class="whisker" d="{"".join(whiskers)}"/>')
     return marks, values

@@ -15,6 +15,10 @@ from dpdist.operators import Matrix
 Kind = Literal["bars", "steps", "curve", "heat"]
 Step = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+GIANT = 4
+"""A bar that is so many times as long as the next one is broken."""
+FEWEST_BROKEN = 5
+"""Of fewer bars none is broken."""
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
@@ -59,6 +63,7 @@ class Axis:
         edges: of an ordered attribute: value k lies in [edges[k], edges[k + 1]).
         open_low, open_high: whether the first and last value hold all that lies beyond, too.
         named: whether the labels are words of the publisher's, not the edges.
+        unordered: how many values, from the first on, have no order of their own and are drawn by size.
     """
 
     title: str
@@ -68,6 +73,7 @@ class Axis:
     open_high: bool = False
     named: bool = False
     clock: Clock | None = None
+    unordered: int = 0
 
     @property
     def unit_steps(self) -> bool:
@@ -105,6 +111,8 @@ class Figure:
         filled: whether the area below stands for counts.
         ends: between which the true numbers lie in any case, and intervals are cut.
         cumulative: whether the numbers are counts at or below each value; ``axis.edges`` begin where each count is reached.
+        dots: whether the numbers are no amounts, such as means: a bar from 0 would say nothing.
+        sides: lower and upper ends of the intervals, where these are not symmetrical.
     """
 
     kind: Kind
@@ -119,6 +127,8 @@ class Figure:
     note: str = ""
     filled: bool = False
     cumulative: bool = False
+    dots: bool = False
+    sides: tuple[Matrix, Matrix] | None = None
     ends: tuple[float, float] = (-math.inf, math.inf)
 
     @property
@@ -135,6 +145,8 @@ class Figure:
     @property
     def intervals(self) -> tuple[Matrix, Matrix]:
         """Both ends of the intervals of what is drawn; the value itself where none is known."""
+        if self.sides is not None:
+            return self.sides
         half = np.nan_to_num(self.half)
         sides = (np.where(half > 0, np.clip(self.values + sign * half, *self.ends), self.values) for sign in (-1, 1))
         low, high = (side if self.widths is None else side / self.widths[:, None] for side in sides)
@@ -142,6 +154,14 @@ class Figure:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """From the lowest to the highest point that is drawn."""
+        """From the lowest to the highest point that is drawn; broken bars end before theirs."""
         low, high = self.intervals
-        return float(np.minimum(self.heights, low).min()), float(np.maximum(self.heights, high).max())
+        return float(np.minimum(self.heights, low).min()), min(float(np.maximum(self.heights, high).max()), self.broken_at)
+
+    @property
+    def broken_at(self) -> float:
+        """Where the bars of a few values break that would flatten all others; infinite where there are none."""
+        tops = np.sort(np.nan_to_num(np.maximum(self.heights, self.intervals[1])).max(axis=1))
+        if self.kind != "bars" or self.dots or len(tops) < FEWEST_BROKEN or tops[-2] <= 0 or tops[-1] < GIANT * tops[-2]:
+            return math.inf
+        return float(1.15 * tops[-2])

@@ -12,9 +12,10 @@ from dpdist.page.charts.text import LINE, at, lines, width
 from dpdist.page.numbers import number_text, plain
 
 CLASSES = 7
-KEY = "columns are named below"
 TURNED = 190
 """Most pixels of the names above the columns of a wide map."""
+UPRIGHT = 150.0
+"""Most pixels of those above the columns of a narrow one."""
 
 
 def heat(figure: Figure, across: int) -> Drawn:
@@ -22,7 +23,7 @@ def heat(figure: Figure, across: int) -> Drawn:
     assert figure.across is not None
     narrow = across == NARROW
     rows, columns = figure.axis, figure.across
-    limits = breaks(max(float(figure.values.max()), 1.0), CLASSES)
+    limits = _limits(figure)
     classes = _classes(figure, limits)
     left = min(230.0 if not narrow else 118.0, max(map(width, map(str, rows.labels))) + 10)
     head, top = _legend(figure, limits, across)
@@ -31,7 +32,13 @@ def heat(figure: Figure, across: int) -> Drawn:
     top += LINE * len(lines(titles, across)[0]) + 2
     wide = (across - left - 2) / len(columns.labels)
     flat = max(map(width, map(str, columns.labels))) + 6 <= wide
-    turned = 0.0 if flat or narrow else min(float(TURNED), 0.72 * max(map(width, map(str, columns.labels))) + 8)
+    turned = (
+        0.0
+        if flat
+        else min(UPRIGHT, max(map(width, map(str, columns.labels))) + 8)
+        if narrow
+        else min(float(TURNED), 0.72 * max(map(width, map(str, columns.labels))) + 8)
+    )
     wide = wide if flat or narrow else (across - left - 4 - turned) / (len(columns.labels) - 0.5)
     names, top = _column_names(columns, left, top, wide, flat, narrow, turned)
     tall = _cell_height(rows, narrow, left)
@@ -39,12 +46,21 @@ def heat(figure: Figure, across: int) -> Drawn:
     cells = _cells(classes, (left, top), (wide, tall), len(limits))
     values = _values(figure, classes, (left, top), (wide, tall))
     parts = [*head, *names, *_row_names(rows, left, top, tall), group("marks", cells), group("values", values)]
-    height = bottom + 6
-    if narrow and not flat:
-        key, height = _key(columns, across, bottom + 8)
-        parts += key
+    parts.append(
+        f'<defs><pattern id="n{"n" if narrow else "w"}" width="5" height="5" patternUnits="userSpaceOnUse">'
+        '<path class="bed" d="M0 0h5v5H0z"/><path class="hatch" d="M-1 1L1 -1M0 5L5 0M4 6L6 4"/></pattern></defs>'
+    )
     places = {"x": [left, across], "y": [top, bottom], "cell": [wide, tall]}
-    return Drawn(framed(figure, across, height + 4, parts), places)
+    return Drawn(framed(figure, across, bottom + 10, parts), places)
+
+
+def _limits(figure: Figure) -> list[float]:
+    """Limits of the classes: a few cells that are far larger than three quarters of the others share the last class."""
+    peak = max(float(figure.values.max()), 1.0)
+    clear = figure.values[figure.values > np.nan_to_num(figure.half)]
+    usual = peak if clear.size == 0 else min(peak, 4 * max(float(np.quantile(clear, 0.75)), 1.0))
+    limits = breaks(usual, CLASSES)
+    return limits if usual == peak else [*limits[:-1], float(np.ceil(peak))]
 
 
 def _classes(figure: Figure, limits: list[float]) -> Matrix:
@@ -81,28 +97,20 @@ def _legend(figure: Figure, limits: list[float], across: int) -> tuple[list[str]
 def _column_names(
     columns: Axis, left: float, top: float, wide: float, flat: bool, narrow: bool, turned: float
 ) -> tuple[list[str], float]:
-    """Names above the columns: level where they fit, else turned, or on phones numbered; and where the cells begin."""
-    parts = []
-    if narrow and not flat:
-        parts.append(at(left, top + 12, KEY, kind="soft small", room=350 - left))
-        top += LINE * len(lines(KEY, 350 - left)[0]) + 2
-        every = 1 if wide >= 17 else 2 if wide >= 9 else 5
-        parts += [
-            at(left + (k + 0.5) * wide, top + 12, str(k + 1), anchor="middle", kind="small")
-            for k in range(0, len(columns.labels), every)
-        ]
-        return parts, top + 18
+    """Names above the columns: level where they fit, else turned, or on phones upright; and where the cells begin."""
     if flat:
         return [
-            *parts,
             *(at(left + (k + 0.5) * wide, top + 12, str(name), anchor="middle") for k, name in enumerate(columns.labels)),
         ], top + 18
+    parts: list[str] = []
     top += turned
-    for k, name in enumerate(columns.labels):
-        (text, *_), cut = lines(str(name), (TURNED - 10) / 0.72, 1)
-        x, y = left + (k + 0.5) * wide, top - 4
-        inner = at(0, 0, text) if not cut else at(0, 0, str(name), room=(TURNED - 10) / 0.72, most=1)
-        parts.append(f'<g transform="translate({x:.1f} {y:.1f}) rotate(-45)">{inner}</g>')
+    room, angle, shift = (UPRIGHT - 10, 90, 4.5) if narrow else ((TURNED - 10) / 0.72, 45, 0.0)
+    for k in range(0, len(columns.labels), max(1, int(np.ceil(14 / wide))) if narrow else 1):
+        name = str(columns.labels[k])
+        (text, *_), cut = lines(name, room, 1)
+        x, y = left + (k + 0.5) * wide + shift, top - 4
+        inner = at(0, 0, text) if not cut else at(0, 0, name, room=room, most=1)
+        parts.append(f'<g transform="translate({x:.1f} {y:.1f}) rotate(-{angle})">{inner}</g>')
     return parts, top
 
 
@@ -161,13 +169,3 @@ def _values(figure: Figure, classes: Matrix, start: tuple[float, float], cell: t
         for i, row in enumerate(texts)
         for j, text in enumerate(row)
     ]
-
-
-def _key(columns: Axis, across: int, top: float) -> tuple[list[str], float]:
-    """Names of numbered columns, one below the other."""
-    parts, y = [], top
-    for k, name in enumerate(columns.labels):
-        parts.append(at(24, y + 12, f"{k + 1}", anchor="end", kind="soft small"))
-        parts.append(at(31, y + 12, str(name), room=across - 34))
-        y += LINE * len(lines(str(name), across - 34)[0]) + 1
-    return parts, y

@@ -16,4 +16,8 @@ class WebPage(Output):
     about = "The page for readers: answers with charts, the guarantee, the method. It is one file and needs no server."
 
     def write(self, release: Unfinished) -> Sequence[Written]:
-        return [release.place.put("index.html", page(release.content, release.digits).encode())]
+        return [
+            release.place.put(
+                "index.html", page(release.content, release.digits, [each.name for each in release.written]).encode()
+            )
+        ]

@@ -32,7 +32,12 @@
     const spread = (i, s) => (data.h[s][i] ?? 0) / (data.w ? data.w[i] : 1);
     // an end of an interval, cut at what is possible; without an interval the value itself
     const cut = (v) => Math.min(Math.max(v, data.b[0] ?? -Infinity), data.b[1] ?? Infinity);
-    const edge = (i, s, sign) => data.h[s][i] > 0 ? cut(data.v[s][i] + sign * data.h[s][i]) / (data.w ? data.w[i] : 1) : height(i, s);
+    const end = (i, s, sign) => data.r ? data.r[(sign + 1) / 2][s][i] : cut(data.v[s][i] + sign * (data.h[s][i] ?? 0));
+    const edge = (i, s, sign) => data.h[s][i] > 0 ? end(i, s, sign) / (data.w ? data.w[i] : 1) : height(i, s);
+    const told = (i, s) => {
+      const v = data.v[s][i], h = data.h[s][i], digits = digitsOf(h, v);
+      return number(v, digits) + (h > 0 ? data.r ? ` (${number(end(i, s, -1), digits)} to ${number(end(i, s, 1), digits)})` : " ± " + number(h, digits) : "");
+    };
     const shown = () => data.s.map((_, s) => s).filter((s) => heat || state.only < 0 || s === state.only);
     // of a map a row is chosen by its place, a column by its place after all rows
     const chosen = (i, s) => state.only < 0 || !heat || state.only === i || state.only === rows + s;
@@ -49,7 +54,7 @@
     }
     function mapper(k) {
       const p = data.p[k], [a, b] = bars ? p.x : [p.y[1], p.y[0]];
-      if (!state.log) return (v) => a + (v - p.scale[0]) / (p.scale[1] - p.scale[0]) * (b - a);
+      if (!state.log) return (v) => a + ((bars ? Math.min(v, p.scale[1]) : v) - p.scale[0]) / (p.scale[1] - p.scale[0]) * (b - a);
       const [low, high] = logEnds();
       return (v) => a + Math.log10(Math.max(v, low) / low) / Math.log10(high / low) * (b - a);
     }
@@ -74,13 +79,12 @@
       const p = data.p[k], x = mapper(k), marks = [], values = [];
       for (const s of shown()) for (let i = 0; i < rows; i++) {
         const v = height(i, s), h = spread(i, s), low = edge(i, s, -1), high = edge(i, s, 1), y = p.tops[i] + s * p.thick, middle = y + (p.thick - 2) / 2, colour = s % colours;
-        if (state.log) marks.push(make("circle", { class: "f" + colour, cx: x(v), cy: middle, r: 5 }));
+        if (state.log || data.dots) marks.push(make("circle", { class: "f" + colour, cx: x(v), cy: middle, r: 5 }));
         else marks.push(make("path", { class: "f" + colour, d: `M${x(0)} ${y}H${x(v)}v${p.thick - 2}H${x(0)}z` }));
         if (h > 0) marks.push(state.form === "bars"
           ? make("path", { class: "whisker", d: `M${x(low)} ${middle}H${x(high)}M${x(low)} ${middle - 4}v8M${x(high)} ${middle - 4}v8` })
           : make("path", { class: "band ink", d: `M${x(low)} ${y}H${x(high)}v${p.thick - 2}H${x(low)}z` }));
-        const digits = digitsOf(h, v);
-        values.push(make("text", { x: Math.max(x(high), x(v), x(state.log ? v : 0)) + 6, y: middle + 4.5 }, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : "")));
+        values.push(make("text", { x: Math.max(x(high), x(v), x(state.log ? v : 0)) + 6, y: middle + 4.5 }, told(i, s)));
       }
       return [marks, values];
     }
@@ -141,10 +145,10 @@
       const low = Math.min(0, ...ends), x = (v) => 100 * (v - low) / (Math.max(...ends, low + 1e-9) - low);
       const table = element("table"), body = element("tbody"), kind = data.t[row ? 0 : 1], title = name.startsWith(kind.split(" (")[0]) ? name : `${kind}: ${name}`;
       for (const [text, i, s] of cells) {
-        const [v, h] = [height(i, s), spread(i, s)], digits = digitsOf(h, v), line = element("tr");
+        const v = height(i, s), line = element("tr");
         const svg = make("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }), [a, b] = [x(0), x(v)].sort((one, other) => one - other);
         svg.append(make("rect", { class: "f0", x: a, y: 0, width: b - a, height: 10 }), make("rect", { class: "band ink", x: x(edge(i, s, -1)), y: 0, width: x(edge(i, s, 1)) - x(edge(i, s, -1)), height: 10 }));
-        const [head, bar, said] = [element("th", { scope: "row" }, text), element("td"), element("td", {}, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : ""))];
+        const [head, bar, said] = [element("th", { scope: "row" }, text), element("td"), element("td", {}, told(i, s))];
         bar.append(svg);
         line.append(head, bar, said);
         body.append(line);
@@ -155,10 +159,10 @@
     }
 
     // ---- values on hover and by keyboard
-    const tip = element("div", { className: "tip", hidden: true }), told = element("p", { className: "told" });
-    told.setAttribute("role", "status");
+    const tip = element("div", { className: "tip", hidden: true }), spoken = element("p", { className: "told" });
+    spoken.setAttribute("role", "status");
     plot.append(tip);
-    figure.append(told);
+    figure.append(spoken);
     plot.tabIndex = 0;
     plot.setAttribute("role", "group");
     plot.setAttribute("aria-label", data.title + ": arrow keys read the values");
@@ -166,7 +170,7 @@
     function texts() {
       const v = data.v[series][at], h = data.h[series][at], digits = digitsOf(h, v);
       const name = [data.x[at], several > 1 ? data.s[series] : ""].filter(Boolean).join(", ");
-      const range = h === null ? "no interval is known" : h > 0 ? `95 % interval ${number(cut(v - h), digits)} to ${number(cut(v + h), digits)}` : "exact";
+      const range = h === null ? "no interval is known" : h > 0 ? `95 % interval ${number(end(at, series, -1), digits)} to ${number(end(at, series, 1), digits)}` : "exact";
       return [name, number(v, digits) + (data.counted ? " " + data.counted : ""), range];
     }
     function mark(speak = false) {
@@ -196,7 +200,7 @@
       tip.style.left = Math.max(0, Math.min(plot.clientWidth - tip.offsetWidth, offset + x * scale - tip.offsetWidth / 2)) + "px";
       const above = y * scale - tip.offsetHeight - 12;
       tip.style.top = (above > -30 ? above : y * scale + 24) + "px";
-      if (speak) told.textContent = `${name}: ${value}, ${range}`;
+      if (speak) spoken.textContent = `${name}: ${value}, ${range}`;
     }
     function pointed(event) {
       const k = visible();
@@ -260,7 +264,7 @@
       for (const s of shown()) for (let i = 0; i < rows; i++) {
         if (!chosen(i, s)) continue;
         const v = data.v[s][i], h = data.h[s][i];
-        lines.push([quote(safe(data.x[i])), quote(safe(data.s[s])), v, h === null ? "" : round(cut(v - h)), h === null ? "" : round(cut(v + h))].join(","));
+        lines.push([quote(safe(data.x[i])), quote(safe(data.s[s])), v, h === null ? "" : round(end(i, s, -1)), h === null ? "" : round(end(i, s, 1))].join(","));
       }
       return lines.join("\n") + "\n";
     }
@@ -275,7 +279,8 @@
     }
 
     // ---- tools
-    const tools = {}, bar = element("div", { className: "tools" });
+    const tools = {}, menu = element("details", { className: "tools" }), bar = element("div"), only = figure.closest("section")?.querySelector(".only")?.parentElement;
+    menu.append(element("summary", {}, "View and download"), bar);
     const button = (text, act) => {
       const found = element("button", { type: "button" }, text);
       found.addEventListener("click", act);
@@ -312,7 +317,12 @@
     }
     tools.link = element("a", {}, "Link to this view");
     bar.append(tools.link);
-    figure.append(...(heat ? [slices, bar] : [bar]));
+    button("Copy embed code", () => {
+      const address = `${location.href.split("#")[0]}${tools.link.hash}&embed=1`;
+      navigator.clipboard.writeText(`<iframe src="${encodeURI(decodeURI(address))}" title="${data.title.replace(/[&<"]/g, (c) => `&#${c.charCodeAt(0)};`)}" width="760" height="520" style="border:0"></iframe>`);
+    });
+    if (only) bar.append(only);
+    figure.append(...(heat ? [slices, menu] : [menu]));
     function show() {
       tools.log?.setAttribute("aria-pressed", state.log);
       tools.form?.setAttribute("aria-pressed", state.form !== usual);
@@ -321,13 +331,25 @@
     }
     show();
     return (view) => {
+      menu.open = true;
       state.log = !heat && view.get("log") === "1";
       state.form = ["band", "bars"].includes(view.get("interval")) && tools.form ? view.get("interval") : usual;
       const only = Number(view.get("only") ?? -1);
       state.only = tools.only && Number.isInteger(only) && only < (heat ? rows : 0) + several ? only : -1;
       show();
-      figure.scrollIntoView();
+      if (view.has("embed")) document.body.replaceChildren(element("h1", { className: "embedded" }, data.title), figure, element("p", { className: "soft-text" }, data.source));
+      else figure.scrollIntoView();
     };
+  }
+
+  // ---- from a site: its releases, in their order, stand in the address, so that the published page itself is the same everywhere
+  const series = document.getElementById("series"), ids = new URLSearchParams(location.search).get("series")?.split(",") ?? [];
+  if (series && ids.length && ids.every((id) => /^[A-Za-z0-9][\w.-]{0,149}$/.test(id))) {
+    const here = ids.indexOf(series.dataset.release);
+    for (const [text, id] of [["Previous: ", ids[here - 1]], ["Next: ", ids[here + 1]]]) if (here >= 0 && id) {
+      series.append(" · ", element("a", { href: `../${id}/index.html?series=${ids.join(",")}` }, text + id));
+    }
+    series.hidden = false;
   }
 
   const views = [...document.querySelectorAll("figure.chart")].map(chart);

@@ -27,11 +27,7 @@
     $("differences").tBodies[0].replaceChildren(...shown.map((one) => {
       const row = document.createElement("tr"), digits = one.half > 0 && one.half < 10 ? 1 : 0;
       const change = (one.change > 0 ? "+" : "") + number(one.change, digits) + (one.half > 0 ? " ± " + number(one.half, digits) : "");
-      [one.query, number(one.before, 1), number(one.after, 1), change, one.sure ? "yes" : "no"].forEach((text, k) => {
-        const cell = row.appendChild(document.createElement("td"));
-        cell.textContent = text;
-        cell.dataset.label = names[k];
-      });
+      [one.query, number(one.before, 1), number(one.after, 1), change, one.sure ? "yes" : "no"].forEach((text) => { row.appendChild(document.createElement("td")).textContent = text; });
       return row;
     }));
     $("told").textContent = !alike ? `${second} and ${first} do not count the same, so they are not compared.` : `${second} against ${first}: ${number(sure, 0)} of ${number(total, 0)} differences stand out of the noise.`;

@@ -28,10 +28,8 @@
     const body = document.querySelector("#answers tbody");
     body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => {
       const row = document.createElement("tr");
-      [data.query[i], number(data.answer[i], 1), number(data.error[i], 2), interval(i)].forEach((text, k) => {
-        const cell = row.appendChild(document.createElement("td"));
-        cell.textContent = text;
-        cell.dataset.label = data.columns[k];
+      [data.query[i], number(data.answer[i], 1), number(data.error[i], 2), interval(i)].forEach((text) => {
+        row.appendChild(document.createElement("td")).textContent = text;
       });
       return row;
     }));
@@ -41,6 +39,7 @@
     $("before").disabled = page === 0;
     $("after").disabled = page >= pages - 1;
   }
+  const copied = () => navigator.clipboard.writeText([data.columns, ...shown.map((i) => [data.query[i], data.answer[i], data.error[i], interval(i)])].map((row) => row.join("\t")).join("\n"));
   function download() {
     const plain = (text) => /^'*[=+\-@\t\r]/.test(text) ? "'" + text : text;  // no spreadsheet runs it
     const quote = (given) => /[",\r\n]/.test(given) ? '"' + given.replaceAll('"', '""') + '"' : given;
@@ -60,6 +59,7 @@
   $("group").addEventListener("change", choose);
   $("controls").addEventListener("submit", (event) => event.preventDefault());
   $("download").addEventListener("click", download);
+  $("copy").addEventListener("click", copied);
   $("before").addEventListener("click", () => { page--; draw(); });
   $("after").addEventListener("click", () => { page++; draw(); });
   for (const button of document.querySelectorAll("th button")) {
