@@ -36,6 +36,8 @@ from tests.fit import assert_release_fits
 from tests.small import run
 
 ALWAYS = (
+    "citation.bib",
+    "citation.json",
     "croissant.json",
     "dictionary.csv",
     "dp_event.json",
