@@ -257,3 +257,5 @@ def test_the_bound_of_blocks_is_below_that_of_all_singular_values(name: str, lea
     workload = FILTERS[name]
     exact = singular_value_bound(workload)
     assert least * exact <= bound_of_ends(workload) <= exact * (1 + 1e-9)
+    lighter = union(workload, weights=(1e-6,))
+    assert bound_of_ends(lighter) == pytest.approx(1e-12 * bound_of_ends(workload), rel=1e-9)

@@ -21,6 +21,8 @@ from dpdist.machine.matrices import zarr_rows
 from dpdist.machine.store import Store
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
+from dpdist.release import planning
+from dpdist.release.context import Context
 from dpdist.release.gram import ENTRY_BYTES, WORKER_SHARE, block_columns, gram, stored_gram, task_bytes
 from dpdist.sizes import SIZES, Sizes
 
@@ -172,6 +174,14 @@ def test_sparse_and_dense_rows_in_zarr(tmp_path: Path) -> None:
     for name, message in (("cube", "has 3 dimensions"), ("empty", "is not a Zarr array"), ("none", "is not a Zarr array")):
         with pytest.raises(StoreError, match=message):
             zarr_rows(str(tmp_path / f"{name}.zarr"))
+
+
+def test_every_part_of_a_stored_gram_is_told_as_progress(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), lambda *line: told.append(line))
+    planning.gram(context, workloads.tall(Kept(KINDS["signs"])))
+    parts = len(told)
+    assert told == [("plan", f"{done} of {parts} parts of W'W") for done in range(1, parts + 1)] != []
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1j, "a"])

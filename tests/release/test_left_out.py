@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: 
     outside = np.mean((amounts < RANGE[0]) | (amounts > RANGE[1]))  # of all records: those that count are a random part
     assert near(said["amounts"]["amount"]["outside"], outside)
     page = (Path(done.folder) / "index.html").read_text()
+    text = json.dumps([said["amounts"], said["persons"]])  # noisy numbers have no more digits than they can use
+    assert max(len(digits) for digits in re.findall(r"\.(\d+)", text)) == 4
     for sentence in beyond_sentences(facts):
         assert sentence in page
     assert "Counts the first 3 purchases of each person" in page
