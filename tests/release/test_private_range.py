@@ -75,6 +75,8 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
     (sentence,) = beyond_sentences(facts)
     assert f"paid counts up to {said['to']:,.10g} EUR of each record" in sentence
+    unknown = {**facts, "chosen_range": {**said, "sum_left_out": {"share": 0.7, "low_95": 0.0, "high_95": 1.0}}}
+    assert "an unknown share of their sum" in beyond_sentences(unknown)[0]
     with opened(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
         assert own is not None
