@@ -782,7 +782,11 @@ class Claimed:
     def spent_before(self) -> Fraction:
         """The rho of the choice of a bound, or of what the bounds leave out: a release has one of them at most."""
         return sum(
-            (Fraction(self.certificate.get(name, {}).get("rho", 0)) for name in ("chosen_bound", "left_out")), Fraction(0)
+            (
+                Fraction(self.certificate.get(name, {}).get("rho", 0))
+                for name in ("chosen_bound", "chosen_range", "left_out")
+            ),
+            Fraction(0),
         )
 
     def least_epsilon(self, delta: float) -> float:

@@ -32,6 +32,7 @@ from tests.release import (
     test_persons,
     test_private_bound,
     test_private_categories,
+    test_private_range,
     test_sums,
     test_totals,
     test_variances,
@@ -61,6 +62,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
     "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
     "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
+    "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
+    "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
     "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
@@ -123,6 +126,7 @@ MIXED = {"mean error", "largest error"}
 UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
+    **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
@@ -575,6 +579,12 @@ LIES: dict[str, Lie] = {
     "a smaller epsilon beside the choice of a bound": (
         "a bound that is chosen, Laplace noise", "epsilon",
         lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.95),
+    ),
+    "a smaller rho beside the choice of a range": (
+        "a range that is chosen", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(9, 10))),
+    ),
+    "a smaller epsilon beside the choice of a range": (
+        "a range that is chosen, Laplace noise", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.9),
     ),
     "a smaller rho of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", lambda of: of.certificate["left_out"].update(rho="1/1000"),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 OF_COUNTED = "Intervals of answers are of the records that count"
+WIDEST = 0.5
+"""Of an interval of a share of all amounts: of a wider one nothing is said but that it is not known."""
 
 
 def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
@@ -13,6 +15,8 @@ def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
     chosen, facts = certificate.get("chosen_bound"), certificate.get("left_out")
     if chosen is not None:
         return [_chosen(chosen)]
+    if "chosen_range" in certificate:
+        return [_chosen_range(certificate, certificate["chosen_range"])]
     if facts is None and not _bounded(certificate):
         return []
     if facts is None:
@@ -49,6 +53,19 @@ def _counts(certificate: Mapping[str, Any]) -> str:
 
 def _counted(certificate: Mapping[str, Any]) -> str:
     return str((certificate.get("method") or {}).get("counted") or "records")
+
+
+def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    column = (certificate.get("method") or {}).get("sums", {}).get(facts["of"], {})
+    name, unit = column.get("title") or facts["of"], column.get("unit") or "units"
+    amounts, of_sum = _share(facts["amounts_beyond"]), facts["sum_left_out"]
+    known = of_sum["high_95"] - of_sum["low_95"] <= WIDEST
+    left = _share(of_sum) if known else "an unknown share"
+    return (
+        f"{name} counts up to {facts['to']:,.10g} {unit} of each record, an amount that {facts['share']:.0%} of the budget chose: "
+        f"{amounts} of the amounts above zero are larger, and {left} of their sum (up to {facts['up_to']:,.10g} {unit} of a record) is "
+        f"cut off. {OF_COUNTED}, with their amounts cut"
+    )
 
 
 def _chosen(facts: Mapping[str, Any]) -> str:

@@ -196,6 +196,35 @@ class ChosenBoundFacts(TypedDict):
     records_left_out: RecordsLeftOutFacts
 
 
+class AmountsBeyondFacts(TypedDict):
+    """``chosen_range.amounts_beyond`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class SumLeftOutFacts(TypedDict):
+    """``chosen_range.sum_left_out`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
+class ChosenRangeFacts(TypedDict):
+    """``chosen_range`` of a certificate."""
+
+    of: str
+    to: float
+    up_to: float
+    share: float
+    rho: str
+    deviation: float
+    amounts_beyond: AmountsBeyondFacts
+    sum_left_out: SumLeftOutFacts
+
+
 class BeyondFacts(TypedDict):
     """``left_out.persons.beyond`` of a certificate."""
 
@@ -309,6 +338,7 @@ class Claims(TypedDict):
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
     chosen_bound: NotRequired[ChosenBoundFacts]
+    chosen_range: NotRequired[ChosenRangeFacts]
     left_out: NotRequired[LeftOutFacts]
 
 

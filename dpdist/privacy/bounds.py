@@ -1,7 +1,8 @@
-"""Persons by their number of records, with exact noise: what a bound on the records of one person is chosen from.
+"""Persons by their number of records, or records by their amount, with exact noise: what a bound is chosen from.
 
 A person is in exactly one bin, whatever they did, so that a person who comes or goes moves one count by one, and one who is replaced
-two (docs/stability.md). Bins are of one number each up to eight, then each is a quarter as wide as its first number.
+two. Of the amounts of a person as many are in bins as records of theirs count (docs/stability.md). Bins are of one number each up to
+eight, then each is a quarter as wide as its first number, or for amounts as wide.
 """
 
 from __future__ import annotations
@@ -24,76 +25,81 @@ UNIT_BITS = 24
 """A person is 2^24 units: the integer grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""
 SINGLE = 8
 """Up to so many records each number has a bin of its own."""
+QUARTERS, WHOLES = 4, 1
 
 Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PersonsByRecords:
-    """How persons are counted by their number of records.
+class CountsBySize:
+    """How persons are counted by their number of records, or records by their amount in steps.
 
     Attributes:
-        most: K: whoever has more records is counted with those who have so many.
+        most: K: whatever is larger is counted with those of this size.
+        parts: a bin is as wide as its first size divided by this: the wider, the less noise has what lies beyond a bound.
         noise: in units.
         loss: what it reveals of one change.
     """
 
     most: int
+    parts: int
     noise: Noise
     loss: Loss
 
     @cached_property
     def firsts(self) -> Counts:
-        """The least number of records in each bin."""
+        """The least size in each bin."""
         found = [1]
         while found[-1] < self.most:
             last = found[-1]
-            found.append(last + 1 if last <= SINGLE else min(self.most, last + last // 4))
+            found.append(last + 1 if last <= SINGLE else min(self.most, last + last // self.parts))
         return np.array(found, dtype=np.int64)
 
     @property
     def lasts(self) -> Counts:
-        """The largest number of records in each bin."""
+        """The largest size in each bin."""
         return np.append(self.firsts[1:] - 1, self.most)
 
-    def binned(self, persons: Counts) -> Counts:
-        """Persons by bin.
+    def binned(self, counts: Counts) -> Counts:
+        """Counts by bin; what has the size 0 is in none.
 
         Args:
-            persons: by their number of records, from 0 to ``most``.
+            counts: of each size from 0 to ``most``.
         """
-        return np.add.reduceat(persons, self.firsts)
+        return np.add.reduceat(counts, self.firsts)
 
-    def noisy(self, persons: Counts, draw: Callable[[int], Counts]) -> Counts:
-        """Noisy numbers of persons in each bin, in units.
+    def noisy(self, counts: Counts, draw: Callable[[int], Counts]) -> Counts:
+        """Noisy counts of each bin, in units.
 
         Args:
-            persons: by their number of records, up to 2^32 in all.
+            counts: of each size, up to 2^32 in all.
             draw: so many samples of the noise.
         """
-        return (self.binned(persons) << UNIT_BITS) + draw(self.firsts.size)
+        return (self.binned(counts) << UNIT_BITS) + draw(self.firsts.size)
 
 
-def persons_by_records(most: int, budget: Loss, neighbours: Neighbours) -> PersonsByRecords:
-    """Persons by records, with the noise that a budget buys.
+def counts_by_size(most: int, budget: Loss, neighbours: Neighbours, *, each: int = 1, parts: int = QUARTERS) -> CountsBySize:
+    """Counts by size, with the noise that a budget buys.
 
     Args:
+        parts: ``QUARTERS``, or ``WHOLES`` for doubling bins.
+        each: how many of what is counted one person has at most: they may all be in one bin.
         budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
     Raises: InvalidInput when the noise would be too large.
     """
-    moved = 2 if neighbours == "replace-one" else 1
-    bins = PersonsByRecords(most, Noise(GAUSSIAN, 1), budget).firsts.size
+    times = 2 if neighbours == "replace-one" else 1
+    bins = CountsBySize(most, parts, Noise(GAUSSIAN, 1), budget).firsts.size
     if budget.pure:
-        noise, loss = Noise(LAPLACE, laplace_scale(moved << UNIT_BITS, budget.pure)), budget
+        noise, loss = Noise(LAPLACE, laplace_scale(times * each << UNIT_BITS, budget.pure)), budget
     else:
-        squared = moved << 2 * UNIT_BITS
+        squared = times * each**2 << 2 * UNIT_BITS
         noise = Noise(GAUSSIAN, gaussian_scale(squared, budget.rho))
         loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, bins))
     if noise.scale > SCALE_LIMIT:
         raise InvalidInput(
-            "the choice of 'most_records' has so little budget that its noise is beyond 2^26 persons: raise its 'share'"
+            "the choice of a bound has so little budget that its noise is beyond 2^26 persons or records: raise its 'share'"
         )
-    return PersonsByRecords(most, noise, loss)
+    return CountsBySize(most, parts, noise, loss)
 
 
 def shares(budget: Loss, share: Fraction) -> tuple[Loss, Loss]:

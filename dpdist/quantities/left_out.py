@@ -32,7 +32,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class NoisyPersons:
+class NoisyCounts:
     """Noisy numbers of persons by their number of records.
 
     Attributes:
@@ -40,13 +40,15 @@ class NoisyPersons:
         persons: noisy numbers of persons.
         deviation: of the noise in each, persons.
         width: half width of a 95 % interval, in standard errors.
+        seen: standard errors above zero from which on anything is seen.
     """
 
     firsts: Matrix
     lasts: Matrix
-    persons: Matrix
+    counts: Matrix
     deviation: float
     width: float
+    seen: float = SEEN
 
     def _beyond(self, bound: int) -> tuple[Matrix, Matrix]:
         """For each bin how many records of a person lie beyond a bound: the middle, and how far that may be off."""
@@ -60,14 +62,14 @@ class NoisyPersons:
         Without this the choice has up to 40 times its error where few persons are far from the largest bound
         (benchmarks/results/bounds.md).
         """
-        beyond = np.cumsum(self.persons[::-1])[::-1]
-        seen = np.flatnonzero(beyond > SEEN * self.deviation * np.sqrt(np.arange(beyond.size, 0, -1)))
+        beyond = np.cumsum(self.counts[::-1])[::-1]
+        seen = np.flatnonzero(beyond > self.seen * self.deviation * np.sqrt(np.arange(beyond.size, 0, -1)))
         return np.asarray(np.arange(beyond.size) <= seen.max(initial=0))
 
     def lost_squared(self, bound: int) -> float:
         """The expected square of the records beyond a bound, given the noisy numbers: its mean, squared, and its variance."""
         weights = self._beyond(bound)[0] * self._seen
-        return max(float(weights @ self.persons), 0.0) ** 2 + float(weights @ weights) * self.deviation**2
+        return max(float(weights @ self.counts), 0.0) ** 2 + float(weights @ weights) * self.deviation**2
 
     def chosen(self, variance: float, spread: float) -> int:
         """The bound of least predicted total squared error: k^2 times that for one record, and that of the records beyond k.
@@ -79,12 +81,12 @@ class NoisyPersons:
         errors = [int(k) ** 2 * variance + self.lost_squared(int(k)) * spread for k in self.lasts]
         return int(self.lasts[int(np.argmin(errors))])
 
-    def persons_beyond(self, bound: int) -> Share:
+    def beyond(self, bound: int) -> Share:
         """The share of persons with more records than a bound, which is the last number of a bin."""
         weights = (self.firsts > bound).astype(np.float64)
         return self._share(weights, np.ones(weights.size), np.zeros(weights.size))
 
-    def records_beyond(self, bound: int) -> Share:
+    def excess(self, bound: int) -> Share:
         """The share of records beyond a bound, of up to so many records of each person as the last bin says."""
         weights, off = self._beyond(bound)
         return self._share(weights, self._beyond(0)[0], off)
@@ -92,11 +94,11 @@ class NoisyPersons:
     def _share(self, above: Matrix, below: Matrix, off: Matrix) -> Share:
         """A ratio of two sums of bins, whose upper one may be off by the widths of bins, too."""
         rows = np.array([above, below])
-        values = rows @ self.persons
+        values = rows @ self.counts
         if values[1] <= 0.0:
             return Share(0.5, 0.0, 1.0)
         found = fieller(values, rows @ rows.T * self.deviation**2, self.width)
-        within = float(off @ np.maximum(self.persons, 0.0)) / float(values[1])
+        within = float(off @ np.maximum(self.counts, 0.0)) / float(values[1])
         low, high = (0.0, 1.0) if found is None else (found[0] - within, found[1] + within)
         value, low, high = np.clip((values[0] / values[1], low, high), 0.0, 1.0).tolist()
         return Share(value, low, high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.privacy.beyond import FINEST, Beyond
 from dpdist.process.limits import left_bytes
-from dpdist.records.per_person import SORTED_COPIES, RecordsOfFile, read_records
+from dpdist.records.per_person import SORTED_COPIES, CountedSizes, RecordsOfFile, read_records
 from dpdist.records.persons import HASHED, groups_of, kept_records
 from dpdist.records.rows import explained
 from dpdist.records.sources import Source
@@ -52,7 +53,7 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
             for place, column in enumerate(columns):
                 sums[place] += rule.of_amounts(_given(_excess(found, column, source)[found.kept]))
         return CountedBeyond(np.concatenate(sums), read)
-    rows, excess, read = _held(source, domain, columns)
+    rows, excess, read = _held(source, domain, columns, _excess)
     kept = kept_records(source, domain, rows)
     person = np.unique(rows[["high", "low"]], return_inverse=True)[1].reshape(-1)
     counted, several = np.bincount(person[kept], minlength=person.max(initial=-1) + 1), person
@@ -63,18 +64,38 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
     return CountedBeyond(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
 
 
-def _held(source: Source, domain: Domain, columns: list[Attribute]) -> tuple[NDArray[np.void], list[Excess], int]:
-    """All records with their persons and cells, and how far the amounts of each column lie outside."""
+def counts_of_amounts(source: Source, domain: Domain, name: str, most: int) -> CountedSizes:
+    """The records that count by their amount, in steps above the smallest one; whatever is larger than ``most`` counts as that.
+
+    Raises: as ``beyond_bounds``.
+    """
+    column, read, counts = domain.attribute(name), 0, np.zeros(most + 1, dtype=np.int64)
+    assert column.amounts is not None
+    if source.person is None:
+        for found in read_records(source, domain):
+            read += found.read
+            steps = column.amounts.steps_of(_amounts(found, column, source)[found.kept])
+            counts += np.bincount(steps[steps >= 0], minlength=most + 1)
+        return CountedSizes(counts, read)
+    rows, (amounts,), read = _held(source, domain, [column], _amounts)
+    steps = column.amounts.steps_of(amounts[kept_records(source, domain, rows)])
+    return CountedSizes(np.bincount(steps[steps >= 0], minlength=most + 1).astype(np.int64), read)
+
+
+def _held(
+    source: Source, domain: Domain, columns: list[Attribute], told: Callable[[RecordsOfFile, Attribute, Source], Excess]
+) -> tuple[NDArray[np.void], list[Excess], int]:
+    """All records with their persons and cells, and what is told of the amounts of each column."""
     held: list[tuple[NDArray[np.void], list[Excess]]] = []
     read = 0
     for found in read_records(source, domain):
         rows = np.empty(int(found.kept.sum()), dtype=HASHED)
         rows["high"], rows["low"], rows["cell"] = *found.persons[found.kept].T, found.cells[found.kept]
-        held.append((rows, [_excess(found, column, source)[found.kept] for column in columns]))
+        held.append((rows, [told(found, column, source)[found.kept] for column in columns]))
         read += found.read
         if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
             raise InvalidInput(
-                "telling persons apart for 'left_out' needs more memory than this process has: give it more, or leave 'left_out' out"
+                "telling persons apart for 'left_out' or 'to: private' needs more memory than this process has; give it more"
             )
     rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
     excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]
@@ -86,12 +107,18 @@ def _given(excess: Excess) -> Excess:
     return excess[~np.isnan(excess)]
 
 
+def _amounts(found: RecordsOfFile, column: Attribute, source: Source) -> Excess:
+    """The amount of every record, NaN where there is none."""
+    name = source.columns.get(column.name, column.name)
+    with explained(found.called, f"the column {name!r}"):
+        values = pc.fill_null(converted(found.table[name], "number"), float("nan")).to_numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
 def _excess(found: RecordsOfFile, column: Attribute, source: Source) -> Excess:
     """How far every amount lies outside the range, in ``FINEST`` parts of it: 0 within it, below it negative, NaN where there is none."""
     assert column.amounts is not None
-    (low, high), name = column.amounts.range, source.columns.get(column.name, column.name)
-    with explained(found.called, f"the column {name!r}"):
-        values = pc.fill_null(converted(found.table[name], "number"), float("nan")).to_numpy().astype(np.float64)
+    (low, high), values = column.amounts.range, _amounts(found, column, source)
     with np.errstate(invalid="ignore", over="ignore"):
         beyond = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
     return np.where(np.isnan(values), np.nan, beyond)

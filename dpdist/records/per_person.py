@@ -24,16 +24,16 @@ SORTED_COPIES = 4
 
 
 @dataclass(frozen=True)
-class RecordsOfPersons:
-    """How many persons have so many records, from none to the most that are told apart, and how many records were read."""
+class CountedSizes:
+    """How many persons have so many records, or records such an amount, from 0 to the most told apart, and how many records were read."""
 
-    persons: NDArray[np.int64] = field(repr=False)
+    counts: NDArray[np.int64] = field(repr=False)
     read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the numbers: only a commitment of it may be written down."""
-        return hashlib.sha256(self.persons.astype("<i8").tobytes()).hexdigest()
+        return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def read_records(source: Source, domain: Domain) -> Iterator[RecordsOfFile]:
             yield RecordsOfFile(table, partition.called, cells, hashes, kept, tally.read)
 
 
-def records_of_persons(source: Source, domain: Domain, most: int) -> RecordsOfPersons:
+def records_of_persons(source: Source, domain: Domain, most: int) -> CountedSizes:
     """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
@@ -85,7 +85,7 @@ def records_of_persons(source: Source, domain: Domain, most: int) -> RecordsOfPe
                 "telling persons apart to choose 'most_records' needs more memory than this process has: give it more, or a number"
             )
     _, counts = np.unique(np.concatenate(held), return_counts=True)
-    return RecordsOfPersons(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
+    return CountedSizes(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
 
 
 _HASH = np.dtype([("high", "<u8"), ("low", "<u8")])

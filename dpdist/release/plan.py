@@ -89,7 +89,7 @@ class Plan(Design):
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         job, guarantee = self.job, self.job.guarantee
-        selection, bound, series = facts_of(job), bound_facts(job), guarantee.course.facts(self.cells)
+        selection, series = facts_of(job), guarantee.course.facts(self.cells)
         left_out = left_out_facts(job)
         claims = {
             "release": job.release,
@@ -102,7 +102,7 @@ class Plan(Design):
             **({} if self.which is None else self.which.facts(self.options, self.noise.kind)),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
-            **({} if bound is None else {"chosen_bound": bound}),
+            **bound_facts(job),
             **({} if left_out is None else {"left_out": left_out}),
             "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),

@@ -10,7 +10,8 @@ import numpy as np
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Wanted
+from dpdist.grids.answers import Answers, Wanted
+from dpdist.operators import Matrix
 from dpdist.page.figures import Words
 from dpdist.release.answers import in_records
 from dpdist.release.assumed import assumed
@@ -48,14 +49,7 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
         records: how many are assumed, evenly spread over the values of every attribute.
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
-    workload, grid = planned.job.workload.queries, planned.grid
-    if max(workload.shape[0], grid.rows) > MOST_QUERIES:
-        raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
-    if planned.strategy.biased:
-        raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")
-    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
-    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
-    half = held(grid.reader(workload).answers(measured, noise, wanted, MEMORY).half_width)
+    workload, half = planned.job.workload.queries, held(_unread(planned).half_width)
     words = Words.of(cast("dict[str, Any]", planned.certificate()))
     found = []
     for first, block in workload.block_starts():
@@ -65,3 +59,20 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
         share = float(own.max()) / answers if answers > 0 else None
         found.append(Predicted(block.name, unit, block.queries, float(own.max()), float(np.median(own)), share))
     return found
+
+
+def standard_errors(planned: Plan) -> Matrix:
+    """The standard error of every query of the workload, before any post-processing. Raises: as ``predicted``."""
+    return held(_unread(planned).error)
+
+
+def _unread(planned: Plan) -> Answers:
+    """What would be read of a measurement without a value: its errors are those of every measurement."""
+    workload, grid = planned.job.workload.queries, planned.grid
+    if max(workload.shape[0], grid.rows) > MOST_QUERIES:
+        raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
+    if planned.strategy.biased:
+        raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")
+    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
+    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
+    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)

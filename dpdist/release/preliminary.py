@@ -35,7 +35,7 @@ class PreliminaryCount(Protocol):
 
 @dataclass(frozen=True)
 class PredictedErrors:
-    """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyPersons.chosen``."""
+    """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyCounts.chosen``."""
 
     variance: float
     spread: float
@@ -47,12 +47,10 @@ class Preliminary(ABC):
     Attributes:
         job: the release as it was written.
         suffix: ends the id of its charge: no release's id can hold it.
-        asks_errors: whether what is kept depends on the predicted errors of the release.
     """
 
     job: Job
     suffix: ClassVar[str]
-    asks_errors: ClassVar[bool] = False
 
     @property
     def release(self) -> str:

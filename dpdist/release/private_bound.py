@@ -1,41 +1,47 @@
-"""A bound on the records of one person that a part of the budget buys: ``most_records: private``."""
+"""A bound that a part of the budget buys: on the records of one person, or on the amounts of a column."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.domain.amounts import AMOUNT
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
+from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import UNIT_BITS, PersonsByRecords, persons_by_records, shares
+from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
 from dpdist.privacy.charges import BOUND
 from dpdist.privacy.noise import Noise
-from dpdist.quantities.left_out import NoisyPersons
-from dpdist.records.per_person import RecordsOfPersons, records_of_persons
+from dpdist.quantities import beyond
+from dpdist.quantities.left_out import SEEN, NoisyCounts
+from dpdist.records.beyond import counts_of_amounts
+from dpdist.records.per_person import CountedSizes, records_of_persons
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
 from dpdist.spec.job import Job, Prepared, PrivateBound
+from dpdist.workloads import Workload
 
 
 @dataclass(frozen=True)
 class BoundChoice(Preliminary):
-    """The choice of ``most_records``, from persons by their number of records."""
+    """The choice of a bound, from noisy counts by size."""
 
     job: Job
-    most: int
-    share: Fraction
-    rule: PersonsByRecords
+    asked: PrivateBound
+    rule: CountsBySize
 
     suffix: ClassVar[str] = BOUND
-    asks_errors: ClassVar[bool] = True
+    seen: ClassVar[float] = SEEN
+    parts: ClassVar[int] = QUARTERS
 
     @property
     def loss(self) -> Loss:
@@ -48,57 +54,139 @@ class BoundChoice(Preliminary):
     @cached_property
     def binding(self) -> str:
         guarantee, domain = self.job.guarantee, self.job.measured.attributes
-        person = guarantee.person.model_dump(include={"column", "type", "missing"})
         facts = {
-            "person": person,
+            **self._bound_to,
             "neighbours": guarantee.neighbours,
             "domain": [(name, given.measured) for name, given in domain.items()],  # records beyond it count for nobody
             "columns": guarantee.columns,
-            "rule": {"most": self.most, "noise": self.noise.kind, "scale": self.noise.scale, "bits": UNIT_BITS},
+            "rule": {"most": self.rule.most, "noise": self.noise.kind, "scale": self.noise.scale, "bits": UNIT_BITS},
         }
         return digest_of("bound", facts)
 
-    def counted(self, source: Source) -> RecordsOfPersons:
-        return records_of_persons(source, self.job.measured.domain, self.most)
+    @property
+    @abstractmethod
+    def _bound_to(self) -> Mapping[str, Any]:
+        """What else decides the counts."""
 
-    def kept(self, counted: RecordsOfPersons, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+    @abstractmethod
+    def errors(self, job: Job, variance: float, errors: Callable[[], Matrix]) -> PredictedErrors:
+        """How the errors of the release grow with the bound.
+
+        Args:
+            job: with the largest bound.
+            variance: predicted total squared error of all (weighted) answers with that.
+            errors: gives the standard error of every query.
+        """
+
+    @abstractmethod
+    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+        """What a certificate says of the bound that a release has."""
+
+    def kept(self, counted: CountedSizes, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
         assert errors is not None
-        noisy = self.rule.noisy(counted.persons, draw).tolist()
-        found = {"persons": noisy, "most_records": self.estimated(noisy).chosen(errors.variance, errors.spread)}
+        noisy = self.rule.noisy(counted.counts, draw).tolist()
+        found = {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variance, errors.spread)}
         return np.frombuffer(json.dumps(found).encode(), dtype=np.uint8)
 
     def with_kept(self, store: Store, stored: StoredArray) -> Job:
         found: Mapping[str, Any] = json.loads(np.asarray(store.read(stored)).tobytes().decode())
-        return self.job.with_found(found["most_records"], found)
+        return self.job.with_found(found["bound"], found)
 
-    def estimated(self, noisy: list[int]) -> NoisyPersons:
-        """The noisy numbers, in persons."""
+    def estimated(self, noisy: list[int]) -> NoisyCounts:
+        """The noisy numbers, in persons or records."""
         scaled, rule = np.array(noisy, dtype=np.float64) / 2.0**UNIT_BITS, self.rule
         deviation, width = rule.noise.deviation / 2.0**UNIT_BITS, float(rule.noise.half_width_95(1.0))
-        return NoisyPersons(rule.firsts, rule.lasts, scaled, deviation, width)
+        return NoisyCounts(rule.firsts, rule.lasts, scaled, deviation, width, self.seen)
+
+    def _paid(self, found: NoisyCounts) -> dict[str, Any]:
+        return {
+            "share": float(self.asked.share),
+            "rho": str(self.loss.zcdp),
+            "deviation": round(found.deviation, 6),
+        }
+
+
+class RecordsChoice(BoundChoice):
+    """The choice of ``most_records``, from persons by their number of records."""
+
+    @property
+    def _bound_to(self) -> Mapping[str, Any]:
+        return {"person": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
+
+    def counted(self, source: Source) -> CountedSizes:
+        return records_of_persons(source, self.job.measured.domain, self.rule.most)
+
+    def errors(self, job: Job, variance: float, errors: Callable[[], Matrix]) -> PredictedErrors:
+        return PredictedErrors(variance / job.guarantee.person.most_records**2, spread_of(job.workload.queries))
+
+    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+        bound = job.guarantee.person.most_records
+        told = {"persons_beyond": found.beyond(bound).facts(), "records_left_out": found.excess(bound).facts()}
+        return {"chosen_bound": {"most_records": bound, "up_to": self.rule.most, **self._paid(found), **told}}
+
+
+class RangeChoice(BoundChoice):
+    """The choice of the largest amount of a column, from the records that count by their amount in steps."""
+
+    seen: ClassVar[float] = beyond.SEEN
+    parts: ClassVar[int] = WHOLES
+
+    @property
+    def _of(self) -> str:
+        assert self.asked.of is not None
+        return self.asked.of
+
+    @property
+    def _bound_to(self) -> Mapping[str, Any]:
+        given = self.job.measured.sums[self._of]
+        return {"person": self.job.guarantee.person, "of": self._of, "amounts": given.measured}
+
+    def counted(self, source: Source) -> CountedSizes:
+        return counts_of_amounts(source, self.job.measured.domain, self._of, self.rule.most)
+
+    def errors(self, job: Job, variance: float, errors: Callable[[], Matrix]) -> PredictedErrors:
+        """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it."""
+        queries, column, title = job.workload.queries, job.measured.domain.attribute(self._of), f"sum of {self._of}"
+        assert column.amounts is not None
+        own = [each.name == title or each.name.startswith((f"{title} by ", f"{title},")) for each in queries.blocks]
+        of_sums = np.repeat(own, [each.queries for each in queries.blocks])
+        weighed = (queries.weights * errors())[of_sums]
+        sums = Workload(queries.domain, tuple(each for each, summed in zip(queries.blocks, own, strict=True) if summed))
+        mean = float(column.amounts.values(AMOUNT).sum()) / column.size
+        return PredictedErrors(float(weighed @ weighed) / column.amounts.range[1] ** 2, spread_of(sums) / mean**2)
+
+    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+        given, widest = job.measured.sums[self._of], self.job.measured.sums[self._of]
+        told = {"amounts_beyond": found.beyond(given.steps).facts(), "sum_left_out": found.excess(given.steps).facts()}
+        ends = {"to": float(given.last), "up_to": float(widest.last)}
+        return {"chosen_range": {"of": self._of, **ends, **self._paid(found), **told}}
 
 
 def choice_of(job: Job) -> BoundChoice | None:
-    """The choice of a bound that a release asks for, None where it is declared."""
+    """The choice of a bound that a release asks for, None where all are declared."""
     given, guarantee = job.guarantee.names, job.guarantee
     if not isinstance(given, PrivateBound):
         return None
     part, _ = shares(guarantee.budget.loss, given.share)
-    return BoundChoice(job, given.most, given.share, persons_by_records(given.most, part, guarantee.neighbours))
+    person = guarantee.person
+    each = 1 if given.of is None else person.records * (person.participations or 1)
+    made = RecordsChoice if given.of is None else RangeChoice
+    return made(job, given, counts_by_size(given.most, part, guarantee.neighbours, each=each, parts=made.parts))
 
 
-def bound_facts(job: Job) -> dict[str, Any] | None:
-    """What a certificate says of the bound that was chosen, None where it was declared or is not known yet."""
+def bound_facts(job: Job) -> dict[str, Any]:
+    """What a certificate says of the bound that was chosen, nothing where all were declared or it is not known yet."""
     choice, given = choice_of(job.declared), job.guarantee.names
     if choice is None or not isinstance(given, Prepared) or given.found is None:
-        return None
-    bound, found = job.guarantee.person.most_records, choice.estimated(given.found["persons"])
-    return {
-        "most_records": bound,
-        "up_to": choice.most,
-        "share": float(choice.share),
-        "rho": str(choice.loss.zcdp),
-        "deviation": round(found.deviation, 6),
-        "persons_beyond": found.persons_beyond(bound).facts(),
-        "records_left_out": found.records_beyond(bound).facts(),
-    }
+        return {}
+    return choice.facts(job, choice.estimated(given.found["counts"]))
+
+
+def spread_of(workload: Workload) -> float:
+    """What all answers lose, squared and added, for one record in the mean over all cells, squared."""
+    total = 0.0
+    for block in workload.blocks:
+        factors = block.scaled(block.factors)
+        means = (factor.matvec(np.ones(factor.shape[1])) / factor.shape[1] for factor in factors)
+        total += block.weight**2 * math.prod(float(each @ each) for each in means)
+    return total

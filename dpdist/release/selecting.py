@@ -11,8 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.grids.base import few_enough
 from dpdist.machine.store import Store
@@ -29,9 +27,10 @@ from dpdist.release.count import check_not_empty, files_of, verify_files
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
 from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
+from dpdist.release.predicted import standard_errors
 from dpdist.release.preliminary import PredictedErrors, Preliminary, PreliminaryCount
+from dpdist.release.private_bound import BoundChoice
 from dpdist.spec import Job
-from dpdist.workloads import Workload
 
 
 def charge_before(
@@ -54,7 +53,7 @@ def check_before(context: Context, before: Preliminary, measured: Charge) -> Non
     if approvers is not None and approvers.needed:
         raise InvalidInput(
             "approvers sign a spec before a part of its budget is spent: a data set that needs approvals goes without "
-            "'categories: private', 'most_records: private' and 'left_out'"
+            "'categories: private', 'most_records: private', 'to: private' and 'left_out'"
         )
     receipt = ledger.receipt(before.release)
     check_measured(context.store, receipt, before.release)
@@ -81,7 +80,7 @@ def selected(context: Context, job: Job) -> Job:
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
-    errors = _errors(context, job) if before.asks_errors else None
+    errors = _errors(context, before) if isinstance(before, BoundChoice) else None
     counted = before.counted(source)
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
@@ -93,26 +92,15 @@ def selected(context: Context, job: Job) -> Job:
     return before.with_kept(context.store, stored)
 
 
-def _errors(context: Context, job: Job) -> PredictedErrors:
-    """How the errors of the release grow with the bound on the records of one person. Raises: InvalidInput where nobody knows."""
-    planned = plan(context, job)
-    largest = planned.job.guarantee.person.most_records
+def _errors(context: Context, before: BoundChoice) -> PredictedErrors:
+    """How the errors of the release grow with the bound that is chosen. Raises: InvalidInput where nobody knows."""
+    planned = plan(context, before.job)
     if not math.isfinite(planned.variance):
         raise InvalidInput(
-            f"the errors of mechanism {planned.strategy.name!r} depend on the records, and 'most_records: private' is chosen by predicted "
-            "ones: choose another mechanism, or give a number"
+            f"the errors of mechanism {planned.strategy.name!r} depend on the records, and a 'private' bound is chosen by predicted ones: "
+            "choose another mechanism, or give a number"
         )
-    return PredictedErrors(planned.variance / largest**2, spread_of(planned.workload))
-
-
-def spread_of(workload: Workload) -> float:
-    """What all answers lose, squared and added, for one record in the mean over all cells, squared."""
-    total = 0.0
-    for block in workload.blocks:
-        factors = block.scaled(block.factors)
-        means = (factor.matvec(np.ones(factor.shape[1])) / factor.shape[1] for factor in factors)
-        total += block.weight**2 * math.prod(float(each @ each) for each in means)
-    return total
+    return before.errors(planned.job, planned.variance, partial(standard_errors, planned))
 
 
 def _check_same(before: Preliminary, known: Receipt, root: Secret, source: Source) -> None:

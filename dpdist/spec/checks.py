@@ -282,27 +282,47 @@ def _check_selection(job: Job) -> None:
 
 
 def _check_bound(job: Job) -> None:
-    """A bound is chosen for plain counts and sums of persons' records, by one kind of noise, and released once."""
-    if job.source.records.person.selection is None:
-        return
+    """A bound is chosen for plain counts and sums, by one kind of noise, and released once."""
     guarantee, person, measured = job.guarantee, job.guarantee.person, job.measured
-    if not isinstance(guarantee.names, PrivateBound):
-        raise InvalidInput("a release with private categories has a declared 'most_records': give a number")
+    found = [name for name, given in measured.sums.items() if given.selection is not None]
+    key = "most_records" if person.selection is not None else "to"
+    if person.selection is None and not found:
+        return
+    if not isinstance(guarantee.names, PrivateBound) or len(found) + (person.selection is not None) > 1:
+        raise InvalidInput(f"a release chooses one bound, and none beside private categories: give '{key}' a number")
+    if person.selection is not None:
+        _check_records(job)
+    else:
+        _check_range(job, found[0])
+    if guarantee.course.grows or job.outputs.postprocess.consistent_with:
+        raise InvalidInput(
+            f"'{key}: private' goes without 'stream' and 'consistent_with', which need one bound for several releases"
+        )
+    if not guarantee.budget.pure and "l2" not in job.norms:
+        raise InvalidInput(
+            f"'{key}: private' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
+        )
+    job.with_found(None)
+
+
+def _check_records(job: Job) -> None:
+    person, measured = job.guarantee.person, job.measured
     if person.column is None:
         raise InvalidInput("'most_records: private' counts the records of persons: name the 'column' that identifies them")
     if person.most_groups or person.participations or measured.persons or measured.bounded:
         raise InvalidInput(
             "'most_records: private' goes without 'most_groups', 'participations', 'count: persons' and 'most_per_person': give a number"
         )
-    if guarantee.course.grows or job.outputs.postprocess.consistent_with:
+
+
+def _check_range(job: Job, name: str) -> None:
+    statistics = {entry.statistic.key() for entry in job.workload.entries if name in entry.statistic.columns}
+    if not statistics or not statistics <= {"sum", "mean"}:
         raise InvalidInput(
-            "'most_records: private' goes without 'stream' and 'consistent_with', which need one bound for several releases"
+            f"'to: private' of {name!r} is chosen for sums and means of it alone: ask for these, or give a number"
         )
-    if not guarantee.budget.pure and "l2" not in job.norms:
-        raise InvalidInput(
-            "'most_records: private' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
-        )
-    job.with_found(None)
+    if job.guarantee.counted is not None:
+        raise InvalidInput("'to: private' goes without records that were counted before: give a number")
 
 
 def _check_left_out(job: Job) -> None:

@@ -108,9 +108,10 @@ def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | Priv
         if isinstance(given.values, Private):
             selection = given.values.selection
             return PrivateNames(attribute, selection, partial(_over, spec, attribute, selection, again))
-    bound = spec.records.person.selection
-    if bound is not None:
-        return PrivateBound(spec.records.person.most_records, bound.share, partial(_bounded, spec, bound.share, again))
+    person, ranges = spec.records.person, ((of, given.steps, given.selection) for of, given in spec.sums.items())
+    for of, most, chosen in ((None, person.most_records, person.selection), *ranges):
+        if chosen is not None:
+            return PrivateBound(of, most, chosen.share, partial(_bounded, spec, of, chosen.share, again))
     beyond = spec.left_out
     if beyond is not None:
         return LeftOut(beyond.most, beyond.share, partial(_beside, spec, beyond.share, again))
@@ -128,12 +129,16 @@ def _over(
     return again(copy, placeholders=names is None)
 
 
-def _bounded(spec: ReleaseSpec, share: Fraction, again: Callable[..., Job], bound: int | None) -> Job:
-    """The job with a bound on the records of one person, or with the largest one (None), and the rest of the budget."""
+def _bounded(spec: ReleaseSpec, of: str | None, share: Fraction, again: Callable[..., Job], bound: int | None) -> Job:
+    """The job with a bound on records or amounts, or with the largest one (None), and the rest of the budget."""
+    rest = _rest(spec, share)
+    if of is not None:
+        sums = {**spec.sums, of: spec.sums[of].up_to(bound)}
+        return again(spec.model_copy(update={"sums": sums, "budget": rest}), placeholders=bound is None)
     person = spec.records.person
     given = person.model_copy(update={"most_records": bound or person.most_records, "selection": None})
     records = spec.records.model_copy(update={"person": given})
-    return again(spec.model_copy(update={"records": records, "budget": _rest(spec, share)}), placeholders=bound is None)
+    return again(spec.model_copy(update={"records": records, "budget": rest}), placeholders=bound is None)
 
 
 def _beside(spec: ReleaseSpec, share: Fraction, again: Callable[..., Job], found: bool | None) -> Job:

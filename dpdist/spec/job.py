@@ -195,14 +195,16 @@ class PrivateNames:
 
 @dataclass(frozen=True)
 class PrivateBound:
-    """How many records of a person count is chosen by a part of the budget.
+    """How many records of a person count, or the largest amount of a column, is chosen by a part of the budget.
 
     Attributes:
-        most: the largest bound that is considered.
+        of: the column of amounts; None: the records of a person.
+        most: the largest bound that is considered: records, or steps above the smallest amount.
         share: of the budget.
         over: compiles the release with a bound, or with the largest one (None), and what the choice leaves of the budget.
     """
 
+    of: str | None
     most: int
     share: Fraction
     over: Callable[[int | None], Job]

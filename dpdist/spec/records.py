@@ -9,35 +9,12 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.records.column_types import ColumnType
 from dpdist.records.sources import PersonMissing, PersonType
+from dpdist.spec.chosen_bounds import PRIVATE, BoundSelectionSpec, with_largest
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
 from dpdist.spec.values import Exact, SpecPart, Text
 
-PRIVATE = "private"
-"""In place of a bound: it is chosen by a part of the budget."""
 BOUND_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
-
-
-class BoundSelectionSpec(SpecPart):
-    """How the bound of a person with ``most_records: private`` is chosen."""
-
-    share: Exact = Field(
-        Fraction(1, 10),
-        description="the share of the release's budget that the choice spends, between 0 and 1",
-        examples=[0.1],
-    )
-    most: int = Field(
-        ge=2,
-        le=10**4,
-        description="the largest bound that is considered. Of whoever has more records, as many count for the choice",
-        examples=[200],
-    )
-
-    @model_validator(mode="after")
-    def _part_of_one(self) -> BoundSelectionSpec:
-        if not 0 < self.share < 1:
-            raise ValueError("'share' lies between 0 and 1")
-        return self
 
 
 class Person(SpecPart):
@@ -110,16 +87,7 @@ class Person(SpecPart):
     @classmethod
     def _says_how(cls, given: Any) -> Any:
         """With ``most_records: private`` the largest bound stands in its place until one is chosen."""
-        private = isinstance(given, dict) and given.get("most_records") == PRIVATE
-        if not private:
-            if isinstance(given, dict) and given.get("selection") is not None:
-                raise ValueError("'selection' chooses a bound: set 'most_records: private', or leave it out")
-            return given
-        if not isinstance(given.get("selection"), dict) or "most" not in given["selection"]:
-            raise ValueError(
-                "'most_records: private' chooses a bound by a part of the budget: add 'selection: {share: 0.1, most: 200}'"
-            )
-        return {**given, "most_records": given["selection"]["most"]}
+        return with_largest(given, "most_records", "{share: 0.1, most: 200}")
 
     @model_validator(mode="after")
     def _of_persons(self) -> Person:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
 from dpdist.domain.amounts import MOST_STEPS, Amounts, Bound
+from dpdist.spec.chosen_bounds import PRIVATE, RangeSelectionSpec, with_largest
 from dpdist.spec.values import Exact, Text, Titled
+
+LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
 
 
 class SumSpec(Titled):
@@ -22,10 +25,11 @@ class SumSpec(Titled):
         description="the smallest amount. Smaller ones are counted as this one. How many they are is said to the operator alone",
         examples=[0],
     )
-    last: Exact = Field(
+    last: Annotated[Exact, WithJsonSchema(LAST_SCHEMA)] = Field(
         alias="to",
         description="the largest amount. Larger ones are counted as this one. The noise of a sum grows with it: choose it from public "
-        "knowledge, and rather too small than too large",
+        "knowledge, and rather too small than too large. Or 'private': a part of the budget chooses the amount of least predicted error "
+        "of the sums, from noisy numbers of records by their amount: see 'selection'",
         examples=[500],
     )
     step: Exact = Field(
@@ -48,10 +52,23 @@ class SumSpec(Titled):
         "not out of counts. Default: the release is refused",
         examples=["drop"],
     )
+    selection: RangeSelectionSpec | None = Field(
+        None,
+        description="with 'to: private': how the largest amount is chosen, and by which part of the budget",
+        examples=[{"share": 0.1, "most": 10000}],
+    )
     unit: Text | None = Field(None, description="the unit of the amounts on the page", examples=["EUR"])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_how(cls, given: Any) -> Any:
+        """With ``to: private`` the largest amount that is considered stands in its place until one is chosen."""
+        return with_largest(given, "to", "{share: 0.1, most: 10000}")
 
     @model_validator(mode="after")
     def _some_steps(self) -> SumSpec:
+        if self.selection is not None and (self.first != 0 or self.most_per_person is not None):
+            raise ValueError("'to: private' chooses a range from zero on, and goes without 'most_per_person': set 'from: 0'")
         if self.step <= 0 or self.last <= self.first:
             raise ValueError("'from' must be smaller than 'to', and 'step' positive")
         steps = (self.last - self.first) / self.step
@@ -83,6 +100,16 @@ class SumSpec(Titled):
             )
 
     @property
+    def steps(self) -> int:
+        """From the smallest amount to the largest one."""
+        return int((self.last - self.first) / self.step)
+
+    def up_to(self, steps: int | None) -> SumSpec:
+        """The same column with the range that was chosen, or with the widest one (None)."""
+        last = self.last if steps is None else self.first + steps * self.step
+        return self.model_copy(update={"last": last, "selection": None})
+
+    @property
     def measured(self) -> SumSpec:
         """The same column without the words that only the page shows."""
         return self.model_copy(update={"title": None, "unit": None})
@@ -97,10 +124,9 @@ class SumSpec(Titled):
 
     def amounts(self, records: int, *, squares: bool, alone: bool) -> Amounts:
         """As the domain knows them, where a person has up to so many records."""
-        steps = int((self.last - self.first) / self.step)
         if self.most_per_person is None:
-            return Amounts(self.first, self.step, steps, squares=squares, alone=alone)
-        bounded = Amounts.of_persons(self.step, steps, Bound(records, int(self.most_per_person / self.last)))
+            return Amounts(self.first, self.step, self.steps, squares=squares, alone=alone)
+        bounded = Amounts.of_persons(self.step, self.steps, Bound(records, int(self.most_per_person / self.last)))
         return replace(bounded, squares=squares, alone=alone)
 
     def attribute(self, name: str, *, everywhere: bool, records: int, squares: bool, alone: bool = False) -> Attribute:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import UNIT_BITS, PersonsByRecords, persons_by_records
-from dpdist.quantities.left_out import NoisyPersons
+from dpdist.privacy.bounds import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
+from dpdist.quantities.beyond import SEEN
+from dpdist.quantities.left_out import NoisyCounts
 
 MOST = 200
 
@@ -25,26 +27,26 @@ def persons(name: str, seed: int = 1, many: int = 30_000) -> np.ndarray:
     return np.bincount(np.minimum(drawn.astype(np.int64), MOST), minlength=MOST + 1)
 
 
-def simulated(rule: PersonsByRecords, counts: np.ndarray, state: np.random.Generator) -> NoisyPersons:
+def simulated(rule: CountsBySize, counts: np.ndarray, state: np.random.Generator) -> NoisyCounts:
     deviation = rule.noise.deviation / 2.0**UNIT_BITS
     noise = state.normal(0, deviation, rule.firsts.size)
     if rule.loss.pure:
         noise = state.laplace(0, deviation / 2**0.5, rule.firsts.size)
     width = float(rule.noise.half_width_95(1.0))
-    return NoisyPersons(rule.firsts, rule.lasts, rule.binned(counts) + noise, deviation, width)
+    return NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts) + noise, deviation, width)
 
 
 @pytest.mark.parametrize("budget", [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))])
 @pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
 def test_intervals_hold_the_true_shares(name: str, budget: Loss) -> None:
-    counts, rule = persons(name), persons_by_records(MOST, budget, "add-remove")
+    counts, rule = persons(name), counts_by_size(MOST, budget, "add-remove")
     numbers, state = np.arange(MOST + 1), np.random.default_rng(5)
     true = counts[11:].sum() / counts.sum(), (np.maximum(numbers - 10, 0) * counts).sum() / (numbers * counts).sum()
     held = np.zeros(2)
     runs = 1000
     for _ in range(runs):
         found = simulated(rule, counts, state)
-        shares = found.persons_beyond(10), found.records_beyond(10)
+        shares = found.beyond(10), found.excess(10)
         held += [each.low <= truth <= each.high for each, truth in zip(shares, true, strict=True)]
     assert 0.935 * runs <= held[0] <= 0.985 * runs  # shares near 0 end there
     assert held[1] >= 0.94 * runs  # the bins' widths only widen it
@@ -53,7 +55,7 @@ def test_intervals_hold_the_true_shares(name: str, budget: Loss) -> None:
 @pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
 def test_the_choice_is_near_the_best_bound(name: str) -> None:
     """The mean regret over simulated choices, for errors that make bounds from 3 to 40 the best ones."""
-    counts, rule = persons(name), persons_by_records(MOST, Loss.gaussian(Fraction(1, 200)), "add-remove")
+    counts, rule = persons(name), counts_by_size(MOST, Loss.gaussian(Fraction(1, 200)), "add-remove")
     numbers, state = np.arange(MOST + 1), np.random.default_rng(6)
     for variance in (1e4, 1e6, 1e8):  # the best bounds are 15 to 57, 12 to 24, and below 10
         errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
@@ -61,9 +63,36 @@ def test_the_choice_is_near_the_best_bound(name: str) -> None:
         assert np.mean(chosen) <= 1.5 * min(errors.values())
 
 
+@pytest.mark.parametrize("budget", [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))])
+@pytest.mark.parametrize("name", ["lognormal", "pareto"])
+def test_ranges_of_amounts_are_near_the_best_and_said_with_intervals(name: str, budget: Loss) -> None:
+    """Amounts up to 20,000 steps of 30,000 persons with up to three records, of which the noise hides all three."""
+    state, most = np.random.default_rng(7), 20_000
+    drawn = np.exp(state.normal(4, 1, 60_000)) if name == "lognormal" else 40 * (1 + state.pareto(1.8, 60_000))
+    counts, sizes = np.bincount(np.minimum(drawn.round().astype(np.int64), most), minlength=most + 1), np.arange(most + 1)
+    rule = counts_by_size(most, budget, "add-remove", each=3, parts=WHOLES)
+    runs = [simulated(rule, counts, state) for _ in range(300)]
+    bound, held = int(rule.lasts[np.searchsorted(rule.lasts, 300)]), np.zeros(2)
+    true = (
+        counts[bound + 1 :].sum() / counts[1:].sum(),
+        (np.maximum(sizes - bound, 0) * counts).sum() / (sizes * counts).sum(),
+    )
+    for found in runs:
+        shares = found.beyond(bound), found.excess(bound)
+        held += [each.low <= truth <= each.high for each, truth in zip(shares, true, strict=True)]
+    assert 0.91 * len(runs) <= held[0] <= 0.99 * len(runs)
+    assert held[1] >= 0.92 * len(runs)
+    for variance in (1e4, 1e6, 1e8):
+        errors = {k: k**2 * variance + float((np.maximum(sizes - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
+        chosen = [errors[replace(each, seen=SEEN).chosen(variance, 1.0)] for each in runs[:50]]
+        assert np.mean(chosen) <= 6 * min(
+            errors.values()
+        )  # where anything beyond two errors is seen, up to 15 times, with Gaussian noise
+
+
 @pytest.mark.parametrize("most", [2, 8, 9, 10, 37, 200, 10_000])
 def test_every_number_of_records_is_in_one_bin(most: int) -> None:
-    rule = persons_by_records(most, Loss.gaussian(Fraction(1)), "add-remove")
+    rule = counts_by_size(most, Loss.gaussian(Fraction(1)), "add-remove")
     assert rule.firsts[0] == 1
     assert rule.lasts[-1] == most
     assert (rule.lasts >= rule.firsts).all()

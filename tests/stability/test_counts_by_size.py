@@ -1,4 +1,4 @@
-"""Persons by their number of records: neighbouring files through counting, against what the noise is scaled to."""
+"""Persons by their number of records, records by their amount: neighbouring files through counting, against what noise is scaled to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
+from dpdist.domain.amounts import Amounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import UNIT_BITS, persons_by_records
+from dpdist.privacy.bounds import UNIT_BITS, counts_by_size
 from dpdist.privacy.protection import Protection
-from dpdist.records import per_person, sources
+from dpdist.records import beyond, per_person, sources
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
 
 MOST = 4
@@ -26,7 +27,7 @@ def binned(data: Data, folder: Path, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir(parents=True)
     source = sources.source_of(form(data, folder), columns={}, person="who", most_records=MOST)
     found = per_person.records_of_persons(source, DOMAIN, MOST)
-    return persons_by_records(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.persons)
+    return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -38,10 +39,65 @@ def test_one_person_moves_one_bin(tmp_path: Path, neighbours: Any) -> None:
     squared, length = max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
     assert (squared, length) == ((1, 1) if neighbours == "add-remove" else (2, 2))
     unit = 2**UNIT_BITS
-    gaussian = persons_by_records(MOST, Loss.gaussian(Fraction(1, 2)), neighbours)
-    laplace = persons_by_records(MOST, Loss.laplace(Fraction(1)), neighbours)
+    gaussian = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours)
+    laplace = counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours)
     assert squared * unit**2 <= gaussian.noise.scale**2 <= squared * unit**2 + 2 * gaussian.noise.scale
     assert laplace.noise.scale == length * unit
+
+
+AMOUNTS: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
+RECORDS: dict[str, dict[str, Any]] = {
+    "of a person": {"person": "who", "most_records": 2},
+    "in groups": {"person": "who", "most_records": 1, "most_groups": 2},
+    "promised": {"person": None, "most_records": 3},
+}
+
+
+def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_parquet) -> np.ndarray:
+    """Records that count by their amount, up to four steps."""
+    folder.mkdir(parents=True)
+    source = sources.source_of(form(data, folder), columns={}, **bounds)
+    column = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), MOST), DROP)
+    domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
+    found = beyond.counts_of_amounts(source, domain, "a", MOST)
+    return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("name", RECORDS)
+def test_amounts_of_one_person_move_as_many_records(tmp_path: Path, name: str, neighbours: Any) -> None:
+    """Every person goes, comes or changes; records of one amount add up to as much as the noise takes for granted, and no more."""
+    bounds = RECORDS[name]
+    each = bounds["most_records"] * bounds.get("most_groups", 1)
+    protection = Protection.from_facts({"neighbours": neighbours, **{k: v for k, v in bounds.items() if k != "most_groups"}})
+    base = by_amount(AMOUNTS, tmp_path / "base", bounds)
+    moved = [by_amount(data, tmp_path / str(n), bounds) - base for n, data in enumerate(changed(AMOUNTS, protection))]
+    squared, length = max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
+    unit = 2**UNIT_BITS
+    gaussian = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, each=each)
+    laplace = counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, each=each)
+    assert squared * unit**2 <= gaussian.noise.scale**2
+    assert length * unit <= laplace.noise.scale
+    assert squared * unit**2 >= (0.2 if each > 1 else 0.9) * gaussian.noise.scale**2  # below, all of a person's are alike
+    assert length * unit >= 0.5 * laplace.noise.scale
+
+
+@pytest.mark.parametrize(("neighbours", "times"), [("add-remove", 1), ("replace-one", 2)])
+def test_noise_for_several_records_is_as_large_as_needed(neighbours: Any, times: int) -> None:
+    """A person whose records all have one amount, and another one in the place of which they have another."""
+    base, other = np.array([0, 3, 0, 0, 0]), np.array([0, 0, 0, 0, 3])
+    rule = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, each=3)
+    moved = rule.binned(base) - (rule.binned(other) if times == 2 else 0)
+    scale, unit = rule.noise.scale, 2**UNIT_BITS
+    assert int((moved**2).sum()) * unit**2 <= scale**2 <= int((moved**2).sum()) * unit**2 + 2 * scale
+    assert counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, each=3).noise.scale == int(np.abs(moved).sum()) * unit
+
+
+def test_amounts_are_counted_alike_in_files_and_parts(tmp_path: Path) -> None:
+    parts = by_amount(AMOUNTS, tmp_path / "parts", RECORDS["promised"], as_folder)
+    np.testing.assert_array_equal(by_amount(AMOUNTS, tmp_path / "one", RECORDS["promised"]), parts)
+    steps = [min(max(a, 0), MOST) for _, a, b in AMOUNTS if a is not None and b in ("x", "y")]
+    assert parts.tolist() == [steps.count(k) for k in range(1, MOST + 1)]
 
 
 def test_files_and_forms_agree(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""Releases whose largest amount is chosen by a part of the budget: charged, drawn once, said, and with less error than a guess."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist.errors import InvalidSpec
+from dpdist.page import report
+from dpdist.page.beyond import beyond_sentences
+from dpdist.privacy.bounds import WHOLES, counts_by_size, shares
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import selecting
+from dpdist.release.private_bound import BoundChoice, choice_of
+from dpdist.spec import load
+from dpdist.stability import Neighbours
+from tests import small
+from tests.release.test_private_bound import BUDGETS
+
+WIDEST = 20_000
+WORK = "abc"
+
+
+def payments(many: int = 4000, seed: int = 3) -> pa.Table:
+    """Lognormal amounts of persons with up to four records."""
+    state = np.random.default_rng(seed)
+    table = {
+        "age": state.integers(0, 12, many),
+        "sex": state.choice(["f", "m"], many),
+        "person": state.integers(0, many // 3, many),
+    }
+    amounts = np.exp(state.normal(4, 1.2, many)).round(1)
+    return pa.table(
+        {**table, "work": state.choice(list(WORK), many), "paid": np.where(state.random(many) < 0.02, np.nan, amounts)}
+    )
+
+
+def asked(person: bool = True, **changes: Any) -> dict[str, Any]:
+    of = {"person": {"column": "person", "most_records": 2}} if person else {}
+    paid = {
+        "from": 0,
+        "to": "private",
+        "step": 1,
+        "unit": "EUR",
+        "missing": "drop",
+        "selection": {"share": 0.2, "most": WIDEST},
+    }
+    tables = [{"marginals": {"of": [["sex"]]}}, {"marginals": {"of": [["sex"], ["work"]]}, "sum": "paid"}]
+    return {"records": {"path": "records.parquet", **of}, "sums": {"paid": paid}, "workload": tables, **changes}
+
+
+def written(home: Path, **changes: Any) -> Path:
+    return small.write(home.parent / "data", table=payments(), **asked(**changes))
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours: Neighbours) -> None:
+    done = small.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    said = facts["chosen_range"]
+    assert 100 < said["to"] < WIDEST / 4
+    assert facts["method"]["sums"]["paid"]["to"] == said["to"] == done.job.measured.sums["paid"].last
+    amounts = payments()["paid"].to_numpy()
+    amounts = amounts[amounts >= 0.5]  # nearest step above zero; of persons the first two records, which are any
+    true = (amounts > said["to"]).mean(), np.maximum(amounts - said["to"], 0).sum() / amounts.sum()
+    for truth, name in zip(true, ("amounts_beyond", "sum_left_out"), strict=True):
+        assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
+    (sentence,) = beyond_sentences(facts)
+    assert f"paid counts up to {said['to']:,.10g} EUR of each record" in sentence
+    unknown = {**facts, "chosen_range": {**said, "sum_left_out": {"share": 0.7, "low_95": 0.0, "high_95": 1.0}}}
+    assert "an unknown share of their sum" in beyond_sentences(unknown)[0]
+    with opened(home) as ledger:
+        own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
+        assert own is not None
+        assert choice is not None
+    loss = done.job.declared.guarantee.budget.loss
+    choice_made = choice_of(done.job.declared)
+    assert choice_made is not None
+    part, each = shares(loss, Fraction(1, 5))[0], 2 if budget == "rho" else 1
+    assert choice_made.rule == counts_by_size(WIDEST, part, neighbours, each=each, parts=WHOLES)
+    assert ((own.own + choice.own).rho, (own.own + choice.own).pure) == (loss.rho, loss.pure)
+    assert Fraction(facts["privacy"]["rho"]) == (own.own + choice.own).zcdp
+    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+
+
+def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
+    path = written(home)
+    with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    kept = {name: content for name, content in small.tree(home / "store").items() if "bound" in name}
+    with mock.patch.object(selecting, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
+        done = small.run(path, home)
+    assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
+    assert small.run(path, home).job.measured.sums == done.job.measured.sums
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "identity"])
+@pytest.mark.parametrize("weight", [1, 1000])
+def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism: str) -> None:
+    """However much the counts weigh, they do not enter; what is predicted of a sum is what is published of it, as a part of the range."""
+    tables = [{"marginals": {"of": [["sex"]]}, "weight": weight}, {"marginals": {"of": [["work"]]}, "sum": "paid"}]
+    given = []
+
+    def kept(self: Any, counted: Any, draw: Any, errors: Any) -> Any:
+        given.append(errors)
+        return made(self, counted, draw, errors)
+
+    made = BoundChoice.kept
+    with mock.patch.object(BoundChoice, "kept", kept):
+        done = small.run(written(home, workload=tables, mechanism=mechanism), home)
+    table, _ = report.load(Path(done.folder))
+    sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])
+    last = float(done.job.measured.sums["paid"].last)
+    assert given[0].variance * WIDEST**2 == pytest.approx(float(sums @ sums) / last**2, rel=0.01)
+    assert given[0].spread * WIDEST**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("paid", "changes", "said"),
+    [
+        ({"selection": None}, {}, "add 'selection"),
+        ({"to": 50}, {}, "'selection' chooses a bound"),
+        ({"from": 5}, {}, "from zero on"),
+        ({"most_per_person": WIDEST}, {}, "goes without 'most_per_person'"),
+        ({"selection": {"share": 1, "most": WIDEST}}, {}, "'share' lies between 0 and 1"),
+        ({"step": 100}, {"workload": [{"marginals": {"of": [["sex"]]}, "variance": "paid"}]}, "sums and means of it alone"),
+        ({}, {"workload": [{"marginals": {"of": [["sex"]]}}]}, "no group of the workload asks"),
+        ({}, {"left_out": {}}, "'left_out' goes without"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(tmp_path: Path, paid: dict[str, Any], changes: dict[str, Any], said: str) -> None:
+    content = asked(**changes)
+    given = {**content["sums"]["paid"], **paid}
+    content["sums"] = {"paid": {key: each for key, each in given.items() if each is not None}}
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, table=payments(), **content))
+
+
+def test_one_bound_is_chosen_at_a_time(tmp_path: Path) -> None:
+    content = asked()
+    content["records"]["person"] |= {"most_records": "private", "selection": {"share": 0.1, "most": 20}}
+    with pytest.raises(InvalidSpec, match="chooses one bound"):
+        load(small.write(tmp_path, table=payments(), **content))
