@@ -124,6 +124,7 @@ UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
+    "adaptive": UNSIGNED | ANSWERS | ERRORS | BOUND,
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
