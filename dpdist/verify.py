@@ -563,6 +563,8 @@ class Claimed:
     @cached_property
     def answers(self) -> list[tuple[Array, Array, Array]]:
         """Of each group the answers, their variances, and how near one draw their noise is (fourth powers over squared squares)."""
+        if "choosing" in self.facts["strategy"]:
+            raise UncheckedClaim("answers come from a model of the measured tables")
         shares, alone = float(self.facts["queries"]["shares"]), self.mechanism["name"] == "p-identity-products"
         apart = self.terms and all(group.separable for group in self.groups) and (alone or self.orthogonal)
         found = self.by_terms(alone or len(self.terms) == 1) if apart else self.by_cells()
@@ -778,6 +780,22 @@ class Claimed:
                 raise UncheckedClaim("steps of a person, for rows of which more than those in sequence meet")
         return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
 
+    @cached_property
+    def spent_on_rounds(self) -> Fraction:
+        """The rho of choosing tables in rounds: of Gaussians that reveal at least as much as the choices (dpdist's docs/noise.md)."""
+        if self.mechanism["name"] != "adaptive":
+            return Fraction(0)
+        facts, alone = self.facts["strategy"]["choosing"], sum(len(term.axes) == 1 for term in self.terms)
+        near(int(facts["rounds"]), len(self.terms) - alone, what="tables that rounds measured: ")
+        near(len({term.axes for term in self.terms}), len(self.terms), what="tables that were measured once: ")
+        replaced, cells = self.privacy["neighbours"] == "replace-one", int(self.privacy.get("most_groups_of_one_person", 1))
+        moved = (1 + replaced) * cells * int(self.privacy["most_records_of_one_person"])
+        wanted, low, high = -np.logaddexp(0.0, float(Fraction(facts["rate"]) * moved)), 0.0, 40.0
+        for _ in range(100):  # the mean m of a unit Gaussian for which P(N > m / 2) = 1 / (1 + exp(rate moved))
+            middle = (low + high) / 2
+            low, high = (low, middle) if log_tail(-middle / 2) <= wanted else (middle, high)
+        return int(facts["rounds"]) * Fraction(low**2 / 2)
+
     @property
     def spent_before(self) -> Fraction:
         """The rho of the choice of a bound, or of what the bounds leave out: a release has one of them at most."""
@@ -792,7 +810,7 @@ class Claimed:
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
-        rho += self.spent_before
+        rho += self.spent_before + self.spent_on_rounds
         if self.laplace and self.selection is None:
             near(delta, 0.0, what="delta: ")
             return (math.isqrt(self.squared - 1) + 1) / self.scale + math.sqrt(2 * self.spent_before)
@@ -1212,7 +1230,10 @@ class Claimed:
         near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
         moved = (math.isqrt(self.squared - 1) + 1) ** 2 if self.laplace else self.squared
         selected = Fraction(0 if self.selection is None else self.selection["rho"])
-        return at_least(Fraction(self.privacy["rho"]), Fraction(moved, 2 * self.scale**2) + selected + self.spent_before)
+        return at_least(
+            Fraction(self.privacy["rho"]),
+            Fraction(moved, 2 * self.scale**2) + selected + self.spent_before + self.spent_on_rounds,
+        )
 
     def check_left_out(self) -> str:
         """What bounds leave out, from its noisy numbers, as dpdist's docs/decisions/0042-left-out.md has it."""

@@ -243,6 +243,16 @@ def test_worst(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_adaptive(tmp_path: Path) -> None:
+    """On drawn records that are independent the model is right, and chosen tables are better than all."""
+    table = table_of(tmp_path, "adaptive", "--epsilon", "1", "--ways", "2", "--repeats", "1")
+    optimum, adaptive = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 2-way"))
+    assert (optimum[2], adaptive[2]) == ("marginals", "adaptive")
+    assert float(adaptive[3]) < float(optimum[3])
+    assert 0 < float(adaptive[4]) < 0.5
+
+
+@pytest.mark.slow
 def test_tables(tmp_path: Path) -> None:
     """Together is better than apart, and intervals hold every size of count."""
     table = table_of(tmp_path, "tables", "--epsilon", "1")

@@ -128,6 +128,7 @@ UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
+    "adaptive": UNSIGNED | ANSWERS | ERRORS | BOUND,
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,

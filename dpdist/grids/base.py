@@ -55,6 +55,19 @@ class StageBytes:
     answer: int
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A table that was measured because of what had been measured before.
+
+    Attributes:
+        axes: its attributes.
+        deviation: of the noise in a cell, counts.
+    """
+
+    axes: tuple[int, ...]
+    deviation: float
+
+
 class Stream(Protocol):
     """A grid whose steps are measured as they become known, each from itself and earlier ones."""
 
@@ -177,6 +190,11 @@ class Grid(ABC):
         )
 
     @property
+    def done(self) -> str | None:
+        """What reading a measurement does to answers, beside estimating them; None where nothing else."""
+        return None
+
+    @property
     def measures_total(self) -> bool:
         """Whether the number of records is measured apart from everything else, so that answers can be given it (``given_total``)."""
         return False
@@ -184,6 +202,11 @@ class Grid(ABC):
     def given_total(self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float) -> Answers:
         """Unbiased answers and their errors, given the number of records. Raises: InvalidInput when it cannot be true."""
         raise InvalidInput("a measurement of this kind does not measure the number of records apart from everything else")
+
+    def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
+        """The tables that were chosen while they were measured, in their order; none where the spec alone decides."""
+        del measured, noise
+        return ()
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The measurement with its strategy, as readers get it: everything in it is public once it is committed.

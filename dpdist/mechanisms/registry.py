@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.adaptive import Adaptive
 from dpdist.mechanisms.banded import Banded
 from dpdist.mechanisms.base import Mechanism
 from dpdist.mechanisms.buffered import Buffered
@@ -64,6 +65,7 @@ REGISTRY: dict[str, Mechanism] = {
         PIdentityProducts(),
         WeightedMarginals(),
         Dawa(),
+        Adaptive(),
     )
 }
 

@@ -144,6 +144,13 @@ class NoiseChoiceFacts(TypedDict):
     why: str
 
 
+class RoundsFacts(TypedDict):
+    """``rounds[]`` of a certificate."""
+
+    table: list[str]
+    standard_error: float
+
+
 class SelectionFacts(TypedDict):
     """``selection`` of a certificate."""
 
@@ -335,6 +342,7 @@ class Claims(TypedDict):
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
     noise_choice: NotRequired[NoiseChoiceFacts]
+    rounds: NotRequired[list[RoundsFacts]]
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
     chosen_bound: NotRequired[ChosenBoundFacts]

@@ -201,14 +201,7 @@ def _section(
         "findings": [text for text in findings if text],
         "small": small(figures[0][1]) if figures and figures[0][1].values.size > 1 else "",
         "figures": [
-            plot(
-                figure,
-                subtitle,
-                content.release,
-                content.title,
-                words.counted,
-                biased=content.certificate["mechanism"]["biased"],
-            )
+            plot(figure, subtitle, content.release, content.title, words.counted)
             for subtitle, figure in figures
             if figure.values.size > 1
         ],
@@ -313,6 +306,11 @@ def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """What the table shows before, or without, the page's script."""
     columns = (data[name][:FIRST_ROWS] for name in ("query", *NUMBERS))
     return [
-        (query, f"{answer:,.1f}", f"{error:,.2f}", "not known" if low is None else f"{low:,.1f} to {high:,.1f}")
+        (
+            query,
+            f"{answer:,.1f}",
+            "not known" if error is None else f"{error:,.2f}",
+            "not known" if low is None else f"{low:,.1f} to {high:,.1f}",
+        )
         for query, answer, error, low, high in zip(*columns, strict=True)
     ]

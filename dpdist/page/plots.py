@@ -14,11 +14,11 @@ THIN = 0.015
 """Intervals of so small a part of a chart's height cannot be seen beside its lines."""
 
 
-def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str, *, biased: bool = False) -> dict[str, Any]:
+def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str) -> dict[str, Any]:
     """A chart for the templates: its SVGs, its caption, and its numbers for the script."""
     wide, narrow = (charts.draw(figure, width) for width in (charts.WIDE, charts.NARROW))
     caption = [figure.note]
-    if biased or math.isnan(float(figure.half.max())):
+    if math.isnan(float(figure.half.max())):
         caption.append("No intervals are known for these answers.")
     elif (figure.half > 0).any():
         caption.append(_intervals(figure))

@@ -132,7 +132,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
                     "query": query,
                     **{column_of(name): text for name, text in attributes.items()},
                     "answer": answer,
-                    "standard_error": error,
+                    "standard_error": pa.array(error, from_pandas=True),
                     "low_95": pa.array(np.round(lowest, 6), from_pandas=True),
                     "high_95": pa.array(np.round(highest, 6), from_pandas=True),
                 }

@@ -109,7 +109,10 @@ class Plan(Design):
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
             "stream": series and {**series, **self._extended},
-            "post_processing": certificate.post_processing(job.outputs, effect, whole=bool(job.workload.answered)),
+            "post_processing": [
+                *filter(None, [self.grid.done]),
+                *certificate.post_processing(job.outputs, effect, whole=bool(job.workload.answered)),
+            ],
             **({} if effect is None or not effect.told else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible(job).facts()},
             "versions": versions(),

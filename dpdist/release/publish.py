@@ -91,6 +91,7 @@ def publish(
             "measurements": measurements,
             "measurement": about,
             **_told(job.workload, made),
+            **_chosen(context, planned, measured),
             **({"whole_windows": [each and each.facts() for each in whole]} if whole else {}),
         },
         formats=outputs.output.formats,
@@ -260,6 +261,14 @@ def _told(workload: AskedQueries, made: dict[str, pa.Table]) -> dict[str, Any]:
         }
         for table, rows in made.items()
     }
+
+
+def _chosen(context: Context, planned: Plan, measured: StoredArray) -> dict[str, Any]:
+    """The tables that were chosen while they were measured, in their order, with the standard error of a cell."""
+    names = planned.workload.domain.names
+    chosen = planned.grid.chosen(StoredVector(context.store, measured), planned.noise)
+    told = [{"table": [names[axis] for axis in each.axes], "standard_error": each.deviation} for each in chosen]
+    return {"rounds": told} if told else {}
 
 
 def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any] | None:

@@ -254,8 +254,8 @@ def _check_suppression(job: Job) -> None:
         )
     if options.non_negative or (job.workload.mechanism != AUTO and mechanism_of(job.workload.mechanism).adaptive):
         raise InvalidInput(
-            "'suppress' is predicted from standard errors, which do not tell the bias of 'non_negative' and of mechanism 'dawa': leave "
-            "one out"
+            "'suppress' is predicted from standard errors, which do not tell the bias of 'non_negative' and of mechanisms 'dawa' and "
+            "'adaptive': leave one out"
         )
 
 

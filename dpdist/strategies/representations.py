@@ -15,6 +15,7 @@ from dpdist.grids.characters import character_grid
 from dpdist.grids.coefficients import Coefficients, FilterCoefficients
 from dpdist.grids.dense import DirectGrid, dense_grid, direct_rows, integer_rows
 from dpdist.grids.filters import filter_grid
+from dpdist.grids.rounds import rounds_grid
 from dpdist.grids.term_grid import term_grid
 from dpdist.grids.terms import Directions, Term, block_variances, oblique_inverse, row_squares
 from dpdist.grids.totals import Totals
@@ -255,3 +256,16 @@ class AdaptiveStrategy(Strategy):
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
         return adaptive_grid(workload, neighbours, most_records)
+
+
+@dataclass(frozen=True, repr=False)
+class RoundsStrategy(Strategy):
+    """Tables that are chosen in rounds: what is measured depends on the data."""
+
+    biased: ClassVar[bool] = True
+
+    def worst(self, workload: Workload) -> float | None:
+        return None
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        return rounds_grid(workload, neighbours, most_records)

@@ -182,4 +182,5 @@ CASES: dict[str, Case] = {
     "characters": case("convolution", BITS, FORMULA),
     "characters, stored": case("convolution", BITS, [{"dnf": {"terms": [["p"], ["q", "r", "s"]]}}], sizes=STORED),
     "dawa": case("dawa", AGES, CDF, **PURE),
+    "adaptive": case("adaptive", None, TABLES),
 }

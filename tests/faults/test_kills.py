@@ -16,6 +16,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "coa": {"domain": TINY, "workload": [{"cdf": {"of": "age", "by": ["sex"]}}]},
     "identity": {"mechanism": "identity", "domain": TINY, "workload": [{"cdf": {"of": "age"}}]},
     "marginals": {"mechanism": "marginals", "domain": TINY, "workload": [{"marginals": {"ways": [1, 2]}}]},
+    "adaptive": {"mechanism": "adaptive", "domain": TINY, "workload": [{"marginals": {"ways": [1, 2]}}]},
     "dawa": {
         "mechanism": "dawa",
         "domain": {"age": {"from": 0, "to": 11}},

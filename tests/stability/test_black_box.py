@@ -19,8 +19,13 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.domain import Domain, Layout
 from dpdist.grids.adaptive import AdaptiveGrid
 from dpdist.grids.adaptive import measured as measured_by_dawa
+from dpdist.grids.base import Counts
+from dpdist.grids.rounds import Rounds, rounds_grid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.operators import Matrix
@@ -31,6 +36,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.plan import plan
 from dpdist.spec import load
+from dpdist.workloads import marginals
 from tests import small
 from tests.readers import measured
 from tests.stability.tester import power, verdict_on
@@ -152,6 +158,28 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     for pair in ((out[0], out[1]), (out[1], out[0])):
         assert not verdict_on(*pair, 1.0, 0.0, alarm=ALARM).broken
     assert verdict_on(out[0], out[1], 0.1, 0.0, alarm=ALARM).broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_outputs_of_rounds(part: float) -> None:
+    """Rounds over three attributes, of a record more or less: right noise passes, and half of it (rates of choosing doubled) is found."""
+    rho, domain = Fraction(2), Domain.of_shape((2, 2, 2))
+    grid = rounds_grid(marginals(domain, 2), "add-remove", 1)
+    bought = Loss.gaussian(rho / Fraction(part) ** 2)
+    noise, claimed, out = grid.noise(bought), Loss.gaussian(rho), []
+    for side, more in enumerate((0, 1)):
+        cells, rows = np.array([[[2, 0], [0, 1 + more]], [[0, 1], [1, 0]]]), []
+        counts = held(grid.exact(Counts(Held(cells.ravel()), Layout(grid.shape)), MEMORY))
+        for i in range(4000):
+            key = hashlib.sha256(f"{side} {i}".encode()).digest()
+            values = Rounds(grid, counts, Layout(grid.shape, grid.tables), noise, bought.rho, key).values()
+            rounds = int(values[0])
+            rows.append([rounds, values[2], *values[2 + rounds : 2 + rounds + 10] / 2.0**20])
+        out.append(np.array(rows, dtype=float))
+    epsilon, delta = claims(claimed)
+    broken = [verdict_on(*pair, epsilon, delta, alarm=ALARM).broken for pair in ((out[0], out[1]), (out[1], out[0]))]
+    assert any(broken) == (part < 1)
 
 
 def test_false_alarms_and_power_are_as_computed() -> None:

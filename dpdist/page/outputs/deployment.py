@@ -110,7 +110,7 @@ def _model(content: Content) -> dict[str, str]:
 def _accounting(certificate: dict[str, Any]) -> dict[str, str]:
     """The registry's section on what adds up."""
     measured = (
-        "A part of the budget chooses which cells are measured together, the rest measures their totals."
+        "A part of the budget chooses what is measured, the rest measures it."
         if mechanism_of(certificate["mechanism"]["name"]).adaptive
         else "One vector is measured with noise for its joint sensitivity."
     )
@@ -126,7 +126,7 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
     """The registry's section on the mechanism."""
     privacy, mechanism = certificate["privacy"], certificate["mechanism"]
     kind, tuned = (
-        ("Mechanism", "which cells are measured together was chosen from the records under a part of the budget")
+        ("Mechanism", "what is measured was chosen from the records under a part of the budget")
         if mechanism_of(mechanism["name"]).adaptive
         else ("Matrix mechanism", "the strategy was chosen from the queries alone")
     )

@@ -9,7 +9,7 @@
   const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const interval = (i) => data.low[i] === null ? "not known" : number(data.low[i], 1) + " to " + number(data.high[i], 1);
   const keys = [
-    (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i], (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i],
+    (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i] ?? Infinity, (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i],
   ];
   function choose() {
     const find = $("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean), group = $("group").value;
@@ -28,7 +28,7 @@
     const body = document.querySelector("#answers tbody");
     body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => {
       const row = document.createElement("tr");
-      [data.query[i], number(data.answer[i], 1), number(data.error[i], 2), interval(i)].forEach((text) => {
+      [data.query[i], number(data.answer[i], 1), data.error[i] === null ? "not known" : number(data.error[i], 2), interval(i)].forEach((text) => {
         row.appendChild(document.createElement("td")).textContent = text;
       });
       return row;

@@ -1,0 +1,144 @@
+"""Tables of adaptive rounds beside those of the certified optimum, AIM and MST: same data, same (epsilon, delta).
+
+    python benchmarks/adaptive.py [--records FILE.npz --sizes FILE.json] [--epsilon 0.1 1 10] [--repeats 3]
+        [--private-pgm FOLDER PYTHON] [--out benchmarks/results/adaptive.md]
+
+The workload is all tables of two (three) attributes with at most 10,000 cells; delta is 1e-9. 'two' and 'three' are mean total variation
+distances of all such tables of two and of three attributes from the true ones, means over the repeats (keys, or seeds), 'squared' the total
+squared error of the tables that were asked for over that of the unbiased optimum, 'relative' the mean of |error| / max(count, 10).
+'marginals' is the certified optimum with ``non_negative``, which answers only the tables that it measured; 'adaptive' draws its exact
+noise; both take the number of records as unknown. 'rounds' is how many tables were chosen. AIM (models of at most 10 MB, 300 iterations)
+and MST are those of private-pgm (``benchmarks/peers/private_pgm.py``), once each; their tables are counted in their synthetic records. CPU
+seconds are those of the mechanism: of measuring, choosing and fitting.
+FILE.npz and FILE.json: see ``benchmarks/tables.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tables import counted, records_of, released, tables_of
+
+from dpdist.arrays.vector import held
+from dpdist.domain import Layout
+from dpdist.grids.fitted_tables import Part, parts_of, together, tolerance_for
+from dpdist.grids.rounds import MeasuredTables, Rounds, model_of, rounds_grid
+from dpdist.privacy.accounting import Loss, rho_for
+from dpdist.workloads import Workload
+
+DELTA = 1e-9
+COLUMNS = ("asked", "epsilon", "mechanism", "two", "three", "squared", "relative", "rounds", "CPU s")
+
+
+def variation(parts: tuple[Part, ...], found: np.ndarray, truth: np.ndarray, records: int) -> float:
+    """Mean total variation distance of tables."""
+    return float(
+        np.mean([np.abs(found[part.first : part.stop] - truth[part.first : part.stop]).sum() for part in parts])
+    ) / (2 * records)
+
+
+def errors(found: np.ndarray, truth: np.ndarray, raw: float) -> list[str]:
+    """Squared and relative error."""
+    relative = float(np.mean(np.abs(found - truth) / np.maximum(truth, 10)))
+    return [f"{float(((found - truth) ** 2).sum()) / raw:.3f}", f"{relative:.3f}"]
+
+
+def adaptive(
+    codes: np.ndarray, workload: Workload, rho: Fraction, seed: int
+) -> tuple[dict[int, np.ndarray], np.ndarray, int, float]:
+    """Tables of two and of three attributes, those that are asked for, the rounds, and CPU seconds."""
+    grid, shape = rounds_grid(workload, "add-remove", 1), workload.domain.shape
+    layout = Layout(shape, grid.tables)
+    counts = counted(codes, workload).astype(np.int64)  # in the order of the grid's tables
+    clock, key = time.process_time(), seed.to_bytes(32, "big")
+    noise = grid.noise(Loss.gaussian(rho))
+    values = Rounds(grid, counts, layout, noise, rho, key).values()
+    found = MeasuredTables.of(grid, values)
+    model = model_of(grid, found.tables, found.weights, noise)
+    asked = np.concatenate([model.table(part.axes).ravel() for part in parts_of(workload)])
+    took = time.process_time() - clock
+    both = {
+        ways: np.concatenate([model.table(part.axes).ravel() for part in parts_of(tables_of(shape, ways))])
+        for ways in (2, 3)
+    }
+    return both, asked, found.rounds, took
+
+
+def rows(
+    codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float, given: argparse.Namespace
+) -> Iterator[list[str]]:
+    """The lines of one workload and budget."""
+    workload, records = tables_of(sizes, ways), len(codes)
+    truth, parts, rho = counted(codes, workload), parts_of(workload), rho_for(epsilon, DELTA)
+    unbiased = released(workload, truth, epsilon)
+    raw, clock = float(((held(unbiased.answer) - truth) ** 2).sum()), time.process_time()
+    fitted, _ = together(parts, sizes, None, tolerance_for(parts, held(unbiased.error)), held(unbiased.answer))
+    took, own = time.process_time() - clock, f"{variation(parts, fitted, truth, records):.4f}"
+    both = [own, ""] if ways == 2 else ["", own]
+    yield [f"{ways}-way", f"{epsilon:g}", "marginals", *both, *errors(fitted, truth, raw), "", f"{took:.1f}"]
+    every = {k: (tables_of(sizes, k), counted(codes, tables_of(sizes, k))) for k in (2, 3)}
+    made = [adaptive(codes, workload, rho, seed) for seed in range(given.repeats)]
+    told = [
+        f"{np.mean([variation(parts_of(w), each[0][k], t, records) for each in made]):.4f}" for k, (w, t) in every.items()
+    ]
+    asked = np.mean([[float(text) for text in errors(each[1], truth, raw)] for each in made], axis=0)
+    means = [f"{np.mean([each[place] for each in made]):.1f}" for place in (2, 3)]
+    yield [f"{ways}-way", f"{epsilon:g}", "adaptive", *told, *(f"{each:.3f}" for each in asked), *means]
+    for name in ("mst", "aim") if given.private_pgm and ways == 2 else ():
+        folder, python = given.private_pgm
+        peer = Path(__file__).parent / "peers" / "private_pgm.py"
+        command = [python, str(peer), folder, str(given.records), str(given.sizes), name, str(ways), str(epsilon), "0"]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        yield [
+            f"{ways}-way",
+            f"{epsilon:g}",
+            name.upper(),
+            f"{found['two']:.4f}",
+            f"{found['three']:.4f}",
+            "",
+            "",
+            "",
+            f"{found['cpu']:.1f}",
+        ]
+
+
+def main() -> None:
+    """Print the table, and write it."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--records", type=Path)
+    asked.add_argument("--sizes", type=Path)
+    asked.add_argument("--ways", type=int, nargs="+", default=[2, 3])
+    asked.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0])
+    asked.add_argument("--repeats", type=int, default=3)
+    asked.add_argument("--private-pgm", nargs=2, metavar=("FOLDER", "PYTHON"))
+    asked.add_argument("--out", type=Path)
+    given = asked.parse_args()
+    codes, sizes = records_of(given)
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    for ways, epsilon in itertools.product(given.ways, given.epsilon):
+        for row in rows(codes, sizes, ways, epsilon, given):
+            lines.append(f"| {' | '.join(row)} |")
+            print(lines[-1], flush=True)
+    if given.out is not None:
+        cells = math.prod(sizes)
+        given.out.write_text(
+            f"# Adaptive rounds\n\n{len(codes):,} records, {len(sizes)} attributes, {cells:.2g} cells.\n\n"
+            + "\n".join(lines)
+            + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

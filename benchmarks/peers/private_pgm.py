@@ -1,0 +1,54 @@
+"""AIM or MST of private-pgm on one data set, for ``benchmarks/adaptive.py``.
+
+    python benchmarks/peers/private_pgm.py FOLDER RECORDS.npz SIZES.json MECHANISM WAYS EPSILON SEED
+
+FOLDER is a checkout of github.com/ryan112358/private-pgm (4d2b3c56, mbi 1.0.0, Apache 2.0), in an environment that has jax,
+attrs, chex, optax, pandas, scipy, matplotlib and networkx: jax 0.4.35, chex 0.1.87, optax 0.2.3 and pandas below 3 (with newer
+ones it fails). AIM runs with a model of at most 10 MB and 300 iterations (its defaults, 80 and 1,000, take hours), for all tables
+of WAYS attributes of at most 10,000 cells; delta is 1e-9. One line of JSON comes back: the mean total variation distance of all
+tables of two and of three attributes of at most 10,000 cells, counted in its synthetic records; the CPU seconds and the memory of
+the process.
+"""
+
+import itertools
+import json
+import math
+import resource
+import sys
+import time
+from pathlib import Path
+
+FOLDER, RECORDS, SIZES, MECHANISM, WAYS, EPSILON, SEED = sys.argv[1:]
+sys.path[:0] = [str(Path(FOLDER) / "src"), str(Path(FOLDER) / "mechanisms")]
+
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
+from mbi import Dataset, Domain  # noqa: E402
+
+sizes = json.loads(Path(SIZES).read_text())
+columns = np.load(RECORDS)
+data = Dataset(pd.DataFrame({name: columns[name] for name in sizes}), Domain(list(sizes), list(sizes.values())))
+few = {k: [s for s in itertools.combinations(sizes, k) if math.prod(sizes[name] for name in s) <= 10_000] for k in (2, 3)}
+np.random.seed(int(SEED))
+start = time.process_time()
+if MECHANISM == "aim":
+    from aim import AIM
+
+    made = AIM(float(EPSILON), 1e-9, prng=np.random, max_model_size=10, max_iters=300)
+    _, synthetic = made.run(data, [(each, 1.0) for each in few[int(WAYS)]])
+else:
+    from mst import MST
+
+    synthetic = MST(data, float(EPSILON), 1e-9)
+took = time.process_time() - start
+
+
+def shares(of: Dataset, names: tuple[str, ...]) -> np.ndarray:
+    """A table, as shares of all records."""
+    counts = np.asarray(of.project(names).datavector(), dtype=float)
+    return counts / counts.sum()
+
+
+found = {k: float(np.mean([np.abs(shares(data, s) - shares(synthetic, s)).sum() / 2 for s in few[k]])) for k in few}
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+print(json.dumps({"two": found[2], "three": found[3], "cpu": took, "gib": memory}))

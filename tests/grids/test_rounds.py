@@ -1,0 +1,334 @@
+"""Rounds: what they spend, what one change moves, what is drawn, and whether the intervals of measured tables hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpdist import verify
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.asking.published import published
+from dpdist.domain import Domain, Layout
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.grids import rounds
+from dpdist.grids.base import Counts
+from dpdist.grids.rounds import MeasuredTables, Rounds, RoundsGrid, RoundsReader, model_of, rounds_grid
+from dpdist.grids.table_model import margin
+from dpdist.machine.objects import place_at
+from dpdist.mechanisms.planner import considered, why_not
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.accounting.laplace import gaussian_equivalent
+from dpdist.privacy.ledger import opened
+from dpdist.privacy.noise import Noise
+from dpdist.stability import Neighbours
+from dpdist.workloads import Workload, marginals
+from tests import small
+
+SHAPE = (3, 2, 2, 4)
+RHO = Fraction(1, 20)
+
+
+def tables(most: int = 2, shape: tuple[int, ...] = SHAPE) -> Workload:
+    """All tables of up to so many attributes."""
+    domain = Domain.of_shape(shape)
+    return Workload(domain, tuple(block for ways in range(1, most + 1) for block in marginals(domain, ways).blocks))
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+def exact(grid: RoundsGrid, cells: np.ndarray) -> np.ndarray:
+    """The counted tables of a histogram of all cells."""
+    return held(grid.exact(Counts(Held(cells.ravel()), Layout(grid.shape)), MEMORY))
+
+
+def rounds_of(grid: RoundsGrid, cells: np.ndarray, number: int, rho: Fraction = RHO) -> Rounds:
+    noise = grid.noise(Loss.gaussian(rho))
+    return Rounds(grid, exact(grid, cells), Layout(grid.shape, grid.tables), noise, rho, key(number))
+
+
+def people(records: int = 900) -> np.ndarray:
+    """A histogram in which attributes depend on each other."""
+    state = np.random.default_rng(3)
+    first = state.integers(0, 3, records)
+    codes = [
+        first,
+        (first + (state.random(records) < 0.3)) % 2,
+        state.integers(0, 2, records),
+        (first + 1) * (state.random(records) < 0.8),
+    ]
+    return np.bincount(np.ravel_multi_index(codes, SHAPE), minlength=math.prod(SHAPE)).reshape(SHAPE)
+
+
+# ---- the charge
+
+
+def spent(grid: RoundsGrid, number: int, rho: Fraction, *, charged: int | None = None) -> Fraction:
+    """The rho of a number of rounds, if ``charged`` of them were paid for: of measuring, and of choosing."""
+    paid = number if charged is None else charged
+    noise = grid.noise(Loss.gaussian(rho))
+    squares = len(grid.alone) * rounds.weight_alone(grid) ** 2 + number * rounds.weight_of_rounds(grid, paid) ** 2
+    rate = rounds.rate_for(rho * rounds.CHOOSING / paid, grid.distance)
+    each = grid.sensitivity_squared // rounds.SQUARES
+    return Fraction(each * squares, 2 * noise.scale**2) + number * gaussian_equivalent(rate * grid.distance)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("most", [1, 3])
+def test_rounds_spend_what_is_charged_whatever_their_number(neighbours: Neighbours, most: int) -> None:
+    grid = rounds_grid(tables(), neighbours, most)
+    for rho in (Fraction(1, 10**4), RHO, Fraction(3)):
+        for number in range(1, len(grid.importances) + 1):
+            assert 0.98 * rho < spent(grid, number, rho) <= rho
+            if number > 1:
+                assert spent(grid, number, rho, charged=number - 1) > rho  # a planted fault: a round that is not charged
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "most"),
+    [("add-remove", 1), ("add-remove", 2), ("replace-one", 1), pytest.param("replace-one", 2, marks=pytest.mark.slow)],
+)
+def test_one_change_moves_tables_and_scores_by_what_is_charged_at_most(neighbours: Neighbours, most: int) -> None:
+    """Every neighbour of a histogram: all sets of up to k records of a person more, or in place of others."""
+    workload = tables(3, (2, 2, 2))
+    grid, base = rounds_grid(workload, neighbours, most), np.random.default_rng(2).integers(0, 5, (2, 2, 2)) + 2
+    one = rounds_of(grid, base, 0)
+    measured = MeasuredTables.of(grid, one.values())
+    model = model_of(grid, measured.tables, measured.weights, one.noise)
+    left = list(grid.importances)
+    here = np.array(one.scores(left, model, 3.0))
+    farthest, longest = np.zeros(len(left)), 0
+    for moved in changes(8, most, neighbours == "replace-one"):
+        other = rounds_of(grid, base + moved.reshape(2, 2, 2), 0)
+        farthest = np.maximum(farthest, np.abs(np.array(other.scores(left, model, 3.0)) - here))
+        for axes in (*grid.alone, *left):
+            apart = one.layout.table(one.counts, axes) - other.layout.table(other.counts, axes)
+            longest = max(longest, int((apart**2).sum()))
+    assert longest == grid.sensitivity_squared // rounds.SQUARES
+    reach = np.array([grid.importances[axes] * grid.distance for axes in left])
+    assert (farthest <= reach).all()
+    assert (farthest > reach / 2).any()  # half the sensitivity, as a planted fault would have it, is exceeded
+
+
+def changes(cells: int, most: int, replaced: bool) -> Iterator[np.ndarray]:
+    ones = np.eye(cells, dtype=np.int64)
+    held_by_one = [
+        sum(part, np.zeros(cells, dtype=np.int64)) for k in range(most + 1) for part in combinations([*ones] * most, k)
+    ]
+    for more in held_by_one:
+        for less in held_by_one if replaced else held_by_one[:1]:
+            yield more - less
+
+
+def test_rounds_choose_as_the_exponential_mechanism_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores, the rate and the number of every choice, as they reach it: one rate for all, divided by the largest importance."""
+    grid, seen = rounds_grid(tables(3), "add-remove", 1), list[Any]()
+    choose = rounds.choose
+    monkeypatch.setattr(rounds, "choose", lambda *given: seen.append(given) or choose(*given))
+    rounds_of(grid, people(), 1).values()
+    rate = rounds.rate_for(RHO * rounds.CHOOSING / len(seen), grid.distance)
+    assert {given[1] * max(grid.importances.values()) for given in seen} == {rate}
+    assert [given[3] for given in seen] == list(range(len(seen)))
+    assert [len(given[0]) for given in seen] == [len(grid.importances) - number for number in range(len(seen))]
+
+
+# ---- what is measured
+
+
+def test_the_table_that_is_explained_worst_is_measured_first() -> None:
+    """Attributes 0 and 3 depend on each other most; at a large budget rounds begin with them, and measure all pairs."""
+    grid = rounds_grid(tables(), "add-remove", 1)
+    found = MeasuredTables.of(grid, rounds_of(grid, people(), 7, Fraction(500)).values())
+    assert list(found.weights)[4] == (0, 3)
+    assert set(found.weights) == {*grid.alone, *grid.importances}
+    for axes, table in found.tables.items():
+        np.testing.assert_allclose(table, margin(people(), (0, 1, 2, 3), axes), atol=2)
+
+
+def test_every_round_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, drawn = rounds_grid(tables(), "add-remove", 1), list[tuple[int, int]]()
+    draw = Noise.draw
+
+    def recorded(self: Noise, key: bytes, *, start: int = 0, count: int) -> Any:
+        drawn.append((start, start + count))
+        return draw(self, key, start=start, count=count)
+
+    monkeypatch.setattr(Noise, "draw", recorded)
+    values = rounds_of(grid, people(), 2).values()
+    assert all(before[1] == after[0] for before, after in zip(drawn, drawn[1:], strict=False))
+    assert drawn[-1][1] == values.size - 2 - int(values[0])
+    assert len(drawn) == len(grid.alone) + int(values[0])
+
+
+def test_the_same_key_gives_the_same_rounds_and_another_others() -> None:
+    grid = rounds_grid(tables(3), "add-remove", 1)
+    first, again, other = (rounds_of(grid, people(), number).values() for number in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_more_records_and_more_budget_give_more_rounds() -> None:
+    grid = rounds_grid(tables(), "add-remove", 1)
+    found = [
+        rounds.number_of_rounds(grid, records, rho) for records in (10, 1000, 10**6) for rho in (Fraction(1, 1000), RHO)
+    ]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (1, len(grid.importances))
+
+
+# ---- answers
+
+
+@cache
+def covered(draws: int) -> tuple[float, int, float, int]:
+    """Of true counts the share that intervals hold, of how many; of measured cells the share within 1.96 deviations, of how many."""
+    workload, cells = tables(3), people()
+    grid, truth = rounds_grid(workload, "add-remove", 1), workload.matvec(cells.ravel())
+    noise, inside, near = grid.noise(Loss.gaussian(RHO)), list[bool](), list[bool]()
+    for number in range(draws):
+        values = rounds_of(grid, cells, number).values()
+        answer, error, half = RoundsReader(workload, grid).columns(values, noise)
+        known = ~np.isnan(error)
+        assert np.array_equal(known, ~np.isnan(half))
+        assert not known.all()
+        inside += ((np.maximum(answer - half, 0) <= truth) & (truth <= answer + half))[known].tolist()
+        found = MeasuredTables.of(grid, values)
+        for axes, table in found.tables.items():
+            apart = np.abs(table - margin(cells, (0, 1, 2, 3), axes)).ravel()
+            near += (apart <= 1.96 * noise.deviation / found.weights[axes]).tolist()
+    return float(np.mean(inside)), len(inside), float(np.mean(near)), len(near)
+
+
+def covers(draws: int) -> None:
+    held_by_intervals, _, near, cells = covered(draws)
+    assert abs(near - 0.95) < 5 * math.sqrt(0.95 * 0.05 / cells)
+    assert held_by_intervals >= 0.95 - 5 * math.sqrt(0.95 * 0.05 / cells)
+
+
+def test_intervals_of_measured_tables_hold_whatever_was_chosen() -> None:
+    covers(40)
+
+
+@pytest.mark.slow
+def test_intervals_of_measured_tables_hold_in_very_many_releases() -> None:
+    covers(1500)
+
+
+@pytest.mark.parametrize("rho", [RHO, Fraction(1)])
+def test_answers_of_tables_that_were_not_measured_have_no_error(rho: Fraction) -> None:
+    workload, cells = tables(3), people()
+    grid = rounds_grid(workload, "add-remove", 1)
+    values, noise = rounds_of(grid, cells, 3, rho).values(), grid.noise(Loss.gaussian(rho))
+    _, error, half = RoundsReader(workload, grid).columns(values, noise)
+    measured = MeasuredTables.of(grid, values).weights
+    for first, block in workload.block_starts():
+        own = slice(first, first + block.queries)
+        held_by = [axes for axes in measured if {*block.asked_axes} <= {*axes}]
+        assert np.isnan(error[own]).all() == np.isnan(half[own]).all() == (not held_by)
+        if held_by:  # the first that holds it, and not the best: which one is settled before its noise is drawn
+            parts = math.prod(SHAPE[axis] for axis in held_by[0]) / block.queries
+            np.testing.assert_allclose(error[own], noise.deviation / measured[held_by[0]] * math.sqrt(parts))
+
+
+# ---- whole releases
+
+WIDE = {f"x{i}": {"from": 0, "to": 3} for i in range(5)}
+ASKED = {
+    "mechanism": "adaptive", "domain": WIDE, "workload": [{"marginals": {"ways": [0, 1, 2, 3]}}], "budget": {"rho": 0.004},
+}  # fmt: skip
+
+
+def like(rows: int = 8000) -> pa.Table:
+    state = np.random.default_rng(0)
+    shared = state.integers(0, 4, rows)
+    return pa.table({name: np.where(state.random(rows) < 0.6, shared, state.integers(0, 4, rows)) for name in WIDE})
+
+
+@pytest.mark.usefixtures("home")
+def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path, home: Path) -> None:
+    folder = small.run(small.write(tmp_path / "data", table=like(), **ASKED), home).folder
+    certificate = json.loads((folder / "release.json").read_text())
+    chosen = [each["table"] for each in certificate["rounds"]]
+    assert chosen
+    assert "have no standard error and no interval" in certificate["post_processing"][0]
+    rows = pyarrow.parquet.read_table(folder / "answers.parquet").to_pylist()
+    for group in {row["group"] for row in rows}:
+        names = {name for name in WIDE if name in group}
+        known = len(names) < 2 or any(names <= {*table} for table in chosen)
+        assert {row["low_95"] is not None for row in rows if row["group"] == group} == {known}
+        assert {row["standard_error"] is not None for row in rows if row["group"] == group} == {known}
+    page = (folder / "index.html").read_text()
+    assert "come from a model of those that were: how far they are from the truth is not known" in page
+    found = verify.verify(folder)
+    assert not [line for line in found.values() if line.startswith("wrong")]
+    assert {"rho", "epsilon", "sensitivity"} <= {claim for claim, line in found.items() if line.startswith("right")}
+    with pytest.raises(InvalidInput, match="chosen in rounds"):
+        published(place_at(str(folder)))
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "draw", [draw if draw in (2, 7) else pytest.param(draw, marks=pytest.mark.slow) for draw in range(10)]
+)
+def test_a_release_killed_in_any_round_goes_on_with_the_same_bytes(draw: int, tmp_path: Path, home: Path) -> None:
+    path = small.write(tmp_path / "data", table=like(), **ASKED)
+    expected, drawn = small.undisturbed(path, home), 0
+    whole = Noise.draw
+
+    def killed(self: Noise, key: bytes, *, start: int = 0, count: int) -> Any:
+        nonlocal drawn
+        drawn += 1
+        if drawn == draw + 1:
+            raise KeyboardInterrupt
+        return whole(self, key, start=start, count=count)
+
+    with mock.patch.object(Noise, "draw", killed), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    release = small.run(path, home)
+    assert small.tree(release.folder) == expected
+    with opened(home) as ledger:
+        (budget,) = ledger.budgets("small", charges=True)
+        assert budget.spent.rho == Fraction(4, 1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workload": [{"cdf": {"of": "x0"}}]}, "the workload asks for more than tables of whole attributes"),
+        ({"workload": [{"marginals": {"ways": [1]}}]}, "it chooses among tables of two or more attributes"),
+        ({"postprocess": {"known": [{"count": 600}]}}, "need one unbiased estimate"),
+        ({"postprocess": {"non_negative": True}}, "need one unbiased estimate"),
+        ({"postprocess": {"suppress": {"below": 5}}}, "mechanisms 'dawa' and 'adaptive'"),
+        ({"budget": {"epsilon": 1}}, "Gaussian"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_what_rounds_cannot_do_is_refused_before_the_charge(
+    changes: dict[str, Any], message: str, tmp_path: Path, home: Path
+) -> None:
+    path = small.write(tmp_path / "data", table=like(), **{**ASKED, **changes})
+    with pytest.raises((InvalidInput, InvalidSpec), match=message) as refused:
+        small.run(path, home)
+    assert "\n" not in str(refused.value)
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+
+
+def test_auto_never_takes_it() -> None:
+    for workload in (tables(2), tables(3)):
+        assert "adaptive" not in considered("auto", "l2", workload)
+    assert "ask for it by name" in why_not("l2", tables(2))["adaptive"]
