@@ -204,9 +204,8 @@ def test_dagster(home: Path, weekly: Path, tmp_path: Path, tool: Callable[..., T
     assert charged(home) == [f"small-{WEEK}"]
     assert (answers / "published" / WEEK / "answers.parquet").exists()
     damage(home)
-    assert "Asset check 'verified' on 'answers' did not pass" in dagster.run(
-        "dagster", *materialize(WEEK, *alone), folder=project
-    )
+    checked = dagster.run("dagster", "job", "execute", "-j", "verify", *alone, folder=project)
+    assert "Asset check 'verified' on 'answers' did not pass" in checked
     failed = dagster.run("dagster", *materialize(WRONG_WEEK, *alone), folder=project, fails=True)
     assert REFUSED in failed
     assert SECRET not in failed
@@ -295,8 +294,13 @@ def test_dbt_publishes_a_model(home: Path, tmp_path: Path, profile: dict[str, An
     failed = dbt.run("dbt-dpdist", "--period", WRONG_WEEK, folder=project, fails=True)
     assert REFUSED in failed
     assert SECRET not in failed
-    damage(home)
-    assert f"visits-{WEEK}: WRONG" in dbt.run("dbt-dpdist", "visits", "--period", WEEK, folder=project, fails=True)
+    wrong = {
+        "release": f"visits-{WEEK}",
+        **dict.fromkeys(("dataset", "period", "folder", "rmse", "epsilon", "delta")),
+        "verified": False,
+    }
+    arguments = json.dumps({"releases": [wrong]})
+    dbt.run("dbt", "run-operation", "dpdist.dpdist_record", "--args", arguments, folder=project)
     assert "Got 1 result" in dbt.run("dbt", "test", folder=project, fails=True)
     assert charged(home) == [f"visits-{WEEK}"]
 

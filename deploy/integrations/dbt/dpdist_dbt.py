@@ -51,7 +51,8 @@ def publish(words: argparse.Namespace) -> bool:
     marked = {each["name"]: each for each in manifest["nodes"].values() if "dpdist" in each["config"].get("meta", {})}
     missing = sorted(set(words.models) - set(marked))
     if missing or not marked:
-        raise Failed(f"{', '.join(missing) or 'no model'} has meta: {{dpdist: {{spec: PATH}}}} in its configuration; add it")
+        called = f"the model {', '.join(missing)} names no" if missing else "no model names a"
+        raise Failed(f"{called} spec of dpdist; add 'meta: {{dpdist: {{spec: PATH}}}}' to its configuration")
     os.environ["MODEL_DATABASE"] = address(words)
     if os.environ["MODEL_DATABASE"].startswith("postgresql://"):  # where output.to delivers, unless something else is said
         os.environ.setdefault("DPDIST_WAREHOUSE", os.environ["MODEL_DATABASE"])
@@ -68,10 +69,12 @@ def released(model: dict[str, Any], words: argparse.Namespace) -> dict[str, Any]
     if not written.is_file():
         raise Failed(f"the spec of the model {model['name']}, {written}, is not there; correct meta.dpdist.spec")
     content = yaml.safe_load(written.read_text())
-    content["records"]["sql"] = content["records"]["sql"].replace("{model}", model["relation_name"])
-    with tempfile.NamedTemporaryFile(
-        "w", dir=written.parent, prefix=".", suffix=".yaml"
-    ) as spec:  # paths start at its folder
+    sql = content["records"].get("sql", "")
+    if "{model}" not in sql or not model["relation_name"]:
+        raise Failed(f"'records.sql' of {written} must select from {{model}}, and the model must be a table or a view")
+    content["records"]["sql"] = sql.replace("{model}", model["relation_name"])
+    beside = {"dir": written.parent, "prefix": ".", "suffix": ".yaml"}  # paths start at its folder
+    with tempfile.NamedTemporaryFile("w", **beside) as spec:
         yaml.safe_dump(content, spec, sort_keys=False)
         spec.flush()
         day = [] if words.period is None else ["--period", words.period]
@@ -96,7 +99,8 @@ def address(words: argparse.Namespace) -> str:
     from dbt.config.runtime import load_profile
     from dbt.flags import set_from_args
 
-    set_from_args(argparse.Namespace(PROFILES_DIR=words.profiles_dir or str(Path.home() / ".dbt"), PROFILE=None), {})
+    usual = "." if Path("profiles.yml").exists() else str(Path.home() / ".dbt")
+    set_from_args(argparse.Namespace(PROFILES_DIR=words.profiles_dir or usual, PROFILE=None), {})
     found = load_profile(str(words.project_dir), {}, None, words.target).credentials
     if found.type == "duckdb":
         return str(Path(found.path).absolute())
