@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -194,7 +195,8 @@ Sides = list[Matrix]
 class ProductSpace(MeasuredSpace):
     """Terms with what was measured of each.
 
-    Several terms are independent of each other: the rows of each sum to zero along each of its attributes (against ``directions``).
+    Several terms are independent of each other, as the rows of each sum to zero along each of its attributes (against ``directions``);
+    or all are whole tables, of which several may tell of the same counts.
 
     Attributes:
         shape: sizes of the domain's attributes.
@@ -223,7 +225,9 @@ class ProductSpace(MeasuredSpace):
         for (term, scale, sides), values in spreads:
             products += scale * term.unit * _contracted(values.reshape(term.shape), sides, scale.size)
         squares = np.zeros(asked.size)
-        fourths = np.zeros(asked.size)
+        roots = {
+            term.axes: np.zeros(asked.size) for (term, _, _), _ in spreads
+        }  # of the fourth powers: at most those of the sums
         single = np.bincount(asked.places, minlength=asked.size) == 1
         first, second, pair = _pairs(asked)
         weights = asked.coefficients[first] * asked.coefficients[second]
@@ -235,7 +239,8 @@ class ProductSpace(MeasuredSpace):
             fourth = (asked.coefficients * scale * term.unit) ** 4
             for side in sides:
                 fourth = fourth * np.einsum("ij,ij,ij,ij->i", side, side, side, side)
-            np.add.at(fourths, asked.places, fourth)
+            np.add.at(roots[term.axes], asked.places, np.sqrt(np.sqrt(fourth)))
+        fourths = sum((root**4 for root in roots.values()), np.zeros(asked.size))
         near = np.where(single, fourths / np.maximum(squares**2, 1e-300), 1.0)
         return Reading(matrix @ products, np.maximum(squares, 0.0), np.clip(near, 0.0, 1.0))
 
@@ -277,6 +282,9 @@ class ProductSpace(MeasuredSpace):
     def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
         """Every term that says something of what is asked: what its weights are multiplied with, (products,), the weights of its
         rows along each attribute, and what was measured. Raises: NotMeasured."""
+        if self._of_tables:
+            yield from self._spreads_of_tables(asked)
+            return
         means, rests = self._split(asked)
         if not self._alone:
             self._check(asked, means, rests)
@@ -293,6 +301,40 @@ class ProductSpace(MeasuredSpace):
                     scale = scale * means[axis]
             sides = [self._side(asked, term, axis, factor) for axis, factor in zip(term.axes, term.factors, strict=True)]
             yield (term, scale, sides), self.values[part]
+
+    @property
+    def _of_tables(self) -> bool:
+        """Whether several terms are whole tables."""
+        return not self._alone and any(isinstance(factor, Cells) for term in self.terms for factor in term.factors)
+
+    def _spreads_of_tables(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
+        """The same for tables: every part of what is asked is read from all tables that hold its attributes, each by how precise it is.
+
+        Parts that vary with different attributes are orthogonal in every table, so that this is least squares over all tables.
+        """
+        means, rests = self._split(asked)
+        missing = [part for part in components(asked, means, rests) if not self._holding(part.axes)]
+        check_cancels(asked, missing)
+        varying = sorted(axis for axis, rest in rests.items() if (rest != 0.0).any())
+        for axes in (axes for size in range(len(varying) + 1) for axes in combinations(varying, size)):
+            scale = np.ones(asked.coefficients.size)
+            for axis in set(means) - set(axes):
+                scale = scale * means[axis]
+            holding = self._holding(axes)
+            total = sum(precision for _, _, precision in holding)
+            for term, values, precision in holding:
+                sides = [rests[axis] if axis in axes else np.ones((1, self.shape[axis])) for axis in term.axes]
+                yield (term, scale * (precision / total), sides), values
+
+    def _holding(self, axes: tuple[int, ...]) -> list[tuple[OpenTerm, Matrix, float]]:
+        """The tables that hold some attributes, what was measured of each, and how precise their sums over its other attributes are."""
+        out, start = [], 0
+        for term in self.terms:
+            part, start = self.values[start : start + term.rows], start + term.rows
+            if set(axes) <= set(term.axes):
+                added = math.prod(self.shape[axis] for axis in term.axes if axis not in axes)
+                out.append((term, part, 1.0 / (term.unit**2 * added)))
+        return out
 
     def _side(self, asked: Functionals, term: OpenTerm, axis: int, factor: Factor) -> Matrix:
         """The weights of a term's rows along an attribute. Raises: NotMeasured for one term that lacks a part of what is asked."""

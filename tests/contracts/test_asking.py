@@ -23,6 +23,7 @@ SMALL = (
     "coa over a basis of tables", "coa over cells", "p-identity over tables", "gaussian over predicates", "laplace over weights",
     "laplace over real rows", "identity", "hierarchical", "residual", "oblique", "kronecker in two passes", "convolution",
     "convolution around a circle", "convolution, stored", "square-root", "triangular", "characters", "characters, stored", "symmetric",
+    "weighted-marginals",
 )  # fmt: skip
 """One case of every way to write a measurement down."""
 WHOLE = [

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dpdist.arrays.vector import Held
-from dpdist.grids.product_space import ProductSpace
-from dpdist.grids.space import Functionals
+from dpdist.asking.products import functionals, products_of
+from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
+from dpdist.grids.space import Functionals, NotMeasured
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 
@@ -42,3 +43,44 @@ def test_how_near_noise_is_to_one_draw_hangs_on_no_unit(times: float, tmp_path: 
     np.testing.assert_allclose(often.squares, times**2 * once.squares, rtol=1e-9)
     np.testing.assert_allclose(often.concentrations, once.concentrations, rtol=1e-9)
     assert (once.concentrations < 1).all()
+
+
+SHAPE = (3, 2, 4)
+SETS: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tables_that_hold_each_other_are_read_by_least_squares(seed: int) -> None:
+    """Of tables with weights of their own, against the pseudo-inverse of all their rows: values, covariances, and what is not known."""
+    state = np.random.default_rng(seed)
+    chosen = sorted(state.choice(len(SETS), size=int(state.integers(2, 7)), replace=False).tolist())
+    cells, terms, rows = np.arange(np.prod(SHAPE)).reshape(SHAPE), [], []
+    for axes in (SETS[i] for i in chosen):
+        weight = int(state.integers(1, 9))
+        terms.append(OpenTerm(axes, tuple(Cells(SHAPE[axis]) for axis in axes), weight))
+        sums = np.zeros((int(np.prod([SHAPE[axis] for axis in axes], dtype=int)), cells.size))
+        where, sizes = np.unravel_index(cells.ravel(), SHAPE), [SHAPE[axis] for axis in axes]
+        places = np.ravel_multi_index([where[axis] for axis in axes], sizes) if axes else 0
+        sums[places, cells.ravel()] = weight
+        rows.append(sums)
+    strategy = np.concatenate(rows)
+    measured = state.integers(-1000, 1000, len(strategy))
+    space, inverse = ProductSpace(tuple(terms), SHAPE, measured), np.linalg.pinv(strategy)
+    functions = [state.random([SHAPE[axis] for axis in axes]) for axes in SETS]
+    known = 0
+    for axes, whole in zip(SETS, functions, strict=True):
+        over = whole.reshape([size if axis in axes else 1 for axis, size in enumerate(SHAPE)])
+        function = np.broadcast_to(over, SHAPE).ravel()
+        asked = functionals([products_of(axes, whole)], SHAPE)
+        weights = function @ inverse
+        if np.abs(weights @ strategy - function).max() > 1e-9:
+            with pytest.raises(NotMeasured):
+                space.read(asked)
+            continue
+        known += 1
+        found = space.read(asked)
+        np.testing.assert_allclose(found.values, weights @ measured, rtol=1e-9)
+        np.testing.assert_allclose(found.squares, weights @ weights, rtol=1e-9)
+        np.testing.assert_allclose(space.gram(asked), [[weights @ weights]], rtol=1e-9)
+        assert found.concentrations >= (weights**4).sum() / (weights @ weights) ** 2 * (1 - 1e-9)
+    assert known > 0
