@@ -61,6 +61,8 @@ WHY_NOT = {
     "page.charts.budget.MOST_ROWS": SHOWN,
     "page.charts.curves.MOST_DOTS": SHOWN,
     "page.charts.curves.MOST_EDGES": SHOWN,
+    "page.charts.figure.FEWEST_BROKEN": SHOWN,
+    "page.charts.figure.GIANT": SHOWN,
     "page.charts.text.LINE": SHOWN,
     "page.comparison.MOST_NUMBERS": SHOWN,
     "page.comparison.MOST_SHOWN": SHOWN,

@@ -54,8 +54,6 @@ GROWTH, EACH = 0.75, 24.0
 """Rounds: (records times the root of rho)^0.75 / 24."""
 IMPORTANCES = 64
 """Of the group of queries of largest weight, in whole numbers."""
-MOST_CANDIDATES, MOST_CELLS = 4096, 2**25
-"""Tables from which the rounds choose, and cells of all of them together."""
 COPIES = 6
 """Of all candidates' cells, while a model of them is made."""
 DONE = (

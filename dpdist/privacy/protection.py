@@ -36,9 +36,9 @@ class Protection(ABC):
         most_records: k: the records of one person that are counted, or without a person column the records that one change touches; in
             each group or step where the kind has some.
 
-    >>> Persons("add-remove", 3, "email").unit
+    >>> ProtectedPersons("add-remove", 3, "email").unit
     "persons by column 'email'"
-    >>> print(Records("replace-one", 2).sentence)
+    >>> print(ProtectedRecords("replace-one", 2).sentence)
     Up to 2 records are replaced by any others, added or removed.
     """
 
@@ -139,11 +139,11 @@ class Protection(ABC):
         times their square (Bun & Steinke 2016, Prop. 1.9). The bound k of persons does not enter: it decides what is counted of a
         person, and all of it belongs to the unit.
 
-        >>> Records("add-remove", 2).steps_to(Records("replace-one", 3))
+        >>> ProtectedRecords("add-remove", 2).steps_to(ProtectedRecords("replace-one", 3))
         3
-        >>> Persons("add-remove", 1, "email").steps_to(Persons("add-remove", 9, "email"))
+        >>> ProtectedPersons("add-remove", 1, "email").steps_to(ProtectedPersons("add-remove", 9, "email"))
         1
-        >>> Records("add-remove", 1).steps_to(Persons("add-remove", 1, "email")) is None
+        >>> ProtectedRecords("add-remove", 1).steps_to(ProtectedPersons("add-remove", 1, "email")) is None
         True
         """
         if self._covers(other):

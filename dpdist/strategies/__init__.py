@@ -26,6 +26,7 @@ from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
 from dpdist.strategies.residual_bases import residual
+from dpdist.strategies.table_rounds import adaptive
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
 
@@ -35,6 +36,7 @@ __all__ = [
     "Solve",
     "Step",
     "Strategy",
+    "adaptive",
     "banded",
     "buffered",
     "coa",

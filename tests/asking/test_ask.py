@@ -204,7 +204,18 @@ def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path)
     with np.load(place, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     facts = json.loads(arrays.pop("facts").item())
-    assert set(facts) == {"format", "release", "shape", "attributes", "noise", "measurement", "strategy", "queries", "bound"}
+    assert set(facts) == {
+        "format",
+        "release",
+        "shape",
+        "attributes",
+        "noise",
+        "measurement",
+        "strategy",
+        "queries",
+        "bound",
+        "largest",
+    }
     assert set(facts["noise"]) == {"kind", "scale", "deviation"}
     stored = Store(home / "store").open("measurements/small-1")
     np.testing.assert_array_equal(arrays.pop("values"), Store(home / "store").read(stored))

@@ -34,6 +34,7 @@ from dpdist.privacy.accounting.laplace import gaussian_equivalent
 from dpdist.privacy.ledger import opened
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
+from dpdist.strategies.table_rounds import adaptive, why_no_rounds
 from dpdist.workloads import Workload, marginals
 from tests import small
 
@@ -332,3 +333,18 @@ def test_auto_never_takes_it() -> None:
     for workload in (tables(2), tables(3)):
         assert "adaptive" not in considered("auto", "l2", workload)
     assert "ask for it by name" in why_not("l2", tables(2))["adaptive"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("dpdist.strategies.table_rounds.MOST_CANDIDATES", "it chooses among up to 2 tables"),
+        ("dpdist.strategies.table_rounds.MOST_CELLS", "it takes up to 2"),
+    ],
+)
+def test_too_many_tables_or_cells_are_refused(limit: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_no_rounds(tables(2)) is None
+    monkeypatch.setattr(limit, 2)
+    assert message in str(why_no_rounds(tables(2)))
+    with pytest.raises(InvalidInput, match="mechanism 'adaptive' cannot answer this workload"):
+        adaptive(tables(2))

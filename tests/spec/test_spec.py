@@ -56,7 +56,7 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
     ("found", "replacement", "line", "message"),
     [
         ("mechanism: auto", "mechanizm: auto", 43, "unknown key 'mechanizm'; do you mean 'mechanism'"),
-        ("mechanism: auto", "mechanism: magic", 43, "'weighted-marginals' or 'dawa'"),
+        ("mechanism: auto", "mechanism: magic", 43, "'dawa' or 'adaptive'"),
         ("  epsilon: 1\n", "  epsilon: 0\n", 45, "epsilon must be positive"),
         (
             "  epsilon: 1\n",

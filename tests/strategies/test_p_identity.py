@@ -117,7 +117,7 @@ def test_releases_over_several_attributes_have_the_predicted_error(mechanism: st
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
     found = plan(context, load(small.spec(**PURE, mechanism=mechanism)))
     weights = found.workload.weights
-    totals = ((errors_of(found, 60) * weights) ** 2).mean(axis=1)
+    totals = np.average(errors_of(found, 60) ** 2, axis=1, weights=weights**2)
     predicted = found.certificate()["mechanism"]["rmse"] ** 2
 
     def fits(scale: float) -> bool:
