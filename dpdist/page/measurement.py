@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -140,12 +142,29 @@ def _largest(proof: LargestBound | None) -> tuple[dict[str, Any] | None, dict[st
     return {**facts, "answers": answers}, arrays
 
 
-def read(path: Path) -> Measurement:
-    """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
+def noisy_integers(path: Path) -> tuple[str, Matrix]:
+    """What was measured, whether or not readers can ask further questions of it: its digest in the ledger, and its integers, (k,).
+
+    Raises: StoreError when it is damaged.
+    """
+    with _opened(path) as (facts, arrays):
+        return str(facts["measurement"]), np.asarray(arrays["values"]).ravel()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
+    """Facts and arrays of a measurement's file. Raises: StoreError where it cannot be read, in the block, too."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        facts = json.loads(arrays.pop("facts").item())
+        yield json.loads(arrays.pop("facts").item()), arrays
+    except (OSError, EOFError, BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{path} cannot be read ({type(error).__name__}); get the release's files again") from None
+
+
+def read(path: Path) -> Measurement:
+    """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
+    with _opened(path) as (facts, arrays):
         if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS):
             raise StoreError(
                 f"{path} has format {facts['format']!r}; this version reads {FORMAT} to {OTHER_BINS}: read it with a newer dpdist"
@@ -153,11 +172,8 @@ def read(path: Path) -> Measurement:
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
         of = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
         space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
-    except (OSError, EOFError, BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreError(f"{path} cannot be read ({type(error).__name__}); get the release's files again") from None
-    return Measurement(
-        space, domain, Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"])), facts["measurement"]
-    )
+        noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
+        return Measurement(space, domain, noise, facts["measurement"])
 
 
 def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
