@@ -447,7 +447,7 @@ COA, TERMS, PERSON, TABLES = (
     "wide tables",
 )
 ORBITS, GROUPS, TOTALS = "symmetric over several kinds, replace-one", "persons by group", "bounded totals, replace-one"
-TAKEN = "persons by group, replaced"
+TAKEN, ROUNDS = "persons by group, replaced", "adaptive, add-remove"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
 WORST, WORST_PRODUCT, WORST_TABLES = (
@@ -645,6 +645,16 @@ LIES: dict[str, Lie] = {
     "persons in more groups than they may be": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"4": 1.0})),
     "a larger lower bound for persons who are replaced": (TAKEN, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "places taken of more groups than there are": (TAKEN, "lower bound", lambda of: of.facts["bound"].update(sizes={"3-4": 1.0})),
+    "tables that were chosen at twice the rate": (
+        ROUNDS,
+        "rho",
+        lambda of: of.facts["strategy"]["choosing"].update(rate=str(2 * Fraction(of.facts["strategy"]["choosing"]["rate"]))),
+    ),
+    "a round that is not counted": (
+        ROUNDS,
+        "rho",
+        lambda of: of.facts["strategy"]["choosing"].update(rounds=of.facts["strategy"]["choosing"]["rounds"] - 1),
+    ),
     "places taken where none can be": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"2-1": 1.0})),
     "weights of persons of both signs": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"1": -1.0, "2": 2.0})),
     "a smaller cost of a stream": (PERSON, "cost", scaled("cost", 1 - 1e-8)),
