@@ -1165,7 +1165,9 @@ class Claimed:
         )
         near(event["class_name"], kind)
         right = (
-            2 / (1 + math.exp(self.privacy["epsilon"])) if self.laplace else 1 / math.sqrt(2 * Fraction(self.privacy["rho"]))
+            2 * math.exp(-self.privacy["epsilon"]) / (1 + math.exp(-self.privacy["epsilon"]))
+            if self.laplace
+            else 1 / math.sqrt(2 * Fraction(self.privacy["rho"]))
         )
         return near(event[noise], right, 1e-12)
 

@@ -194,7 +194,7 @@ def test_cps_prefixes_and_tables() -> None:
     assert 0 <= found.gap <= 1e-6
     assert found.workload_cost is not None
     assert math.sqrt(found.workload_cost / workload.shape[0]) == pytest.approx(3.0553, abs=1e-4)
-    assert considered("auto", "l2", workload)[0] == "symmetric"
+    assert considered("auto", "l2", workload, Limits(memory_bytes=2**30))[0] == "symmetric"
 
 
 def test_prefixes_and_tables_of_few_weights() -> None:

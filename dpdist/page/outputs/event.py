@@ -60,7 +60,8 @@ def _gaussian(rho: Fraction) -> dict[str, Any]:
 
 def _pure(epsilon: float) -> dict[str, Any]:
     """Randomised response that says the truth with probability e^epsilon / (1 + e^epsilon)."""
-    return _event("RandomizedResponseDpEvent", noise_parameter=2.0 / (1.0 + math.exp(epsilon)), num_buckets=2)
+    other = math.exp(-epsilon)
+    return _event("RandomizedResponseDpEvent", noise_parameter=2.0 * other / (1.0 + other), num_buckets=2)
 
 
 def _event(name: str, **parameters: float) -> dict[str, Any]:
