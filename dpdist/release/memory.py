@@ -16,6 +16,7 @@ from dpdist.process.limits import cores, told_limits
 from dpdist.records import counting
 from dpdist.release import gram
 from dpdist.sizes import SIZES
+from dpdist.strategies import dual_weights
 from dpdist.strategies.needs import Effort
 from dpdist.workloads import Workload
 
@@ -27,6 +28,9 @@ DELIVERED_ROW_BYTES, DELIVERED_BYTES = 600, 512 * 2**20
 
 FIT_COPIES = 4
 """Of rows and inverse: decompositions and solves write their results beside what they are given."""
+
+PROOF_COPIES = 8
+"""Of W'W over the cells, while weights that prove the lower bound are evaluated."""
 
 GRAM_COPIES = 5
 """Of W'W over the cells: itself, with a ridge, the part of the positive cells, its factor, and the columns of the basis."""
@@ -103,12 +107,13 @@ def _fit_bytes(rows: int, cells: int) -> int:
 
 
 def publish_bytes(workload: Workload, *, writers: int | None = None) -> int:
-    """What publishing takes, whatever the number of answers: some batches of rows.
+    """What publishing takes, whatever the number of answers: some batches of rows, or the proof of the certificate's bound before them.
 
     Args:
         writers: of parts, at once; default: as many as this process has.
     """
-    rows = workload.shape[0]
+    rows, cells = workload.shape
+    proof = PROOF_COPIES * 8 * cells**2 if cells <= dual_weights.MOST_CELLS else 0
     batch = min(rows, SIZES.batch_rows) * TEXT_BYTES
     at_once = writers or min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
-    return at_once * (batch + 8 * 8 * min(rows, BATCH))
+    return max(proof, at_once * (batch + 8 * 8 * min(rows, BATCH)))
