@@ -115,7 +115,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
-    "steps of a person in several series",
+    "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
