@@ -291,7 +291,8 @@ def test_the_command_line_and_all_who_listen_hear_nothing(
     assert b"flow_run_state" in database
     assert b"task_run_state" in database
     heard = [database, *(body for _, body in receiver.heard), *(file.read_bytes() for file in home.glob("ledger.db*"))]
-    assert {"/v1/traces", *(["/webhook"] if fault is None else [])} <= {place for place, _ in receiver.heard}
+    begun = [] if fault == "column missing" else ["/v1/traces"]  # it may be refused before anybody hears of a run
+    assert {*begun, *(["/webhook"] if fault is None else [])} <= {place for place, _ in receiver.heard}
     heard += [done.stdout.encode(), done.stderr.encode(), told(home).encode(), *map(str.encode, capfd.readouterr())]
     assert [MARK.encode() in content for content in heard] == [False] * len(heard)
 

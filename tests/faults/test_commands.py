@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import yaml
 
@@ -124,15 +126,20 @@ def backfilled(place: Path, periods: int, *, until: tuple[str, str, signal.Signa
 
 
 def published(place: Path, periods: int) -> dict[str, dict[str, bytes]]:
-    """The files of every period, without the one entry that names a row of this very ledger."""
+    """The files of every period, without what names a row of this very ledger: its measurement is compared without that name."""
     found = {}
     for number in range(periods):
         report.certificate_of(place / "releases" / f"small-{day(number)}")
         files = small.tree(place / "releases" / f"small-{day(number)}")
         del files["release.json.sig"]  # which holds, and is of this ledger's certificate
         certificate = json.loads(files["release.json"])
-        del certificate["measurements"]
-        found[day(number)] = {**files, "release.json": json.dumps(certificate).encode()}
+        del certificate["measurements"], certificate["files"]["measurement.npz"]
+        with np.load(io.BytesIO(files["measurement.npz"])) as arrays:
+            facts = json.loads(arrays["facts"].item())
+            del facts["measurement"]
+            values = arrays["values"].tobytes()
+        text = json.dumps([certificate, facts]).encode()
+        found[day(number)] = {**files, "release.json": text, "measurement.npz": values}
     return found
 
 

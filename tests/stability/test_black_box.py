@@ -217,7 +217,7 @@ def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.Mo
             rows = []
             for i in range(samples):
                 name = f"r-{side}-{weak}-{i}"
-                cap = {"dataset": name, "cap": {"rho": 2}}
+                cap = {"dataset": name, "cap": {"rho": 2}, "shared_records": True}
                 done = small.run(written(home.parent / f"data-{side}", "identity", table, release=name, ledger=cap), home)
                 rows.append(pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet")["answer"].to_numpy())
             answers[side, weak] = np.array(rows)
