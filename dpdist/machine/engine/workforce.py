@@ -123,7 +123,11 @@ class Workforce:
                 f"the Dask cluster has had no worker for {WITHOUT_WORKERS_SECONDS} seconds; start some and run the same command "
                 "again: it goes on where it stopped"
             ) from None
-        except (AttributeError, OSError):  # a client that gave up its scheduler has None in its place
+        except (
+            AttributeError,
+            OSError,
+            RuntimeError,
+        ):  # a client that gave up its scheduler has None or a closed pool in its place
             raise EngineError(SCHEDULER_GONE) from None
 
 
