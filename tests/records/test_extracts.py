@@ -144,7 +144,7 @@ def test_the_file_that_lacks_a_column_is_named_by_its_number(tmp_path: Path) -> 
     """Of the files of a pattern, from 1 on in the order of their names."""
     for name, column in (("a.csv", "age"), ("b.csv", "sex")):
         (tmp_path / name).write_text(f"{column}\n1\n")
-    query = Query("SELECT age, 'f' AS sex FROM '*.csv'", None, tmp_path, {"age": "whole"})
+    query = Query("SELECT age, 'f' AS sex, 'a' AS work, 1 AS person FROM '*.csv'", None, tmp_path, {"age": "whole"})
     with pytest.raises(InvalidSpec, match=r"file 2 of '\*\.csv'"):
         read(query, tmp_path / "home")
 
