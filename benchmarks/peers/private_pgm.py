@@ -18,18 +18,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 FOLDER, RECORDS, SIZES, MECHANISM, WAYS, EPSILON, SEED = sys.argv[1:]
 sys.path[:0] = [str(Path(FOLDER) / "src"), str(Path(FOLDER) / "mechanisms")]
 
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-from mbi import Dataset, Domain  # noqa: E402
+from mbi import Dataset, Domain  # noqa: E402 - which is in FOLDER
 
 sizes = json.loads(Path(SIZES).read_text())
 columns = np.load(RECORDS)
 data = Dataset(pd.DataFrame({name: columns[name] for name in sizes}), Domain(list(sizes), list(sizes.values())))
 few = {k: [s for s in itertools.combinations(sizes, k) if math.prod(sizes[name] for name in s) <= 10_000] for k in (2, 3)}
-np.random.seed(int(SEED))
+np.random.seed(int(SEED))  # both draw from NumPy's global state
 start = time.process_time()
 if MECHANISM == "aim":
     from aim import AIM

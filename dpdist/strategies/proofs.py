@@ -117,7 +117,7 @@ class LargestBound:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any] | None) -> LargestBound | None:
-        """From what was kept; None from what earlier versions kept."""
+        """From what was kept; None where no largest error was optimised."""
         if facts is None:
             return None
         arrays = {int(axis): np.array(each) for axis, each in facts["arrays"].items()}
