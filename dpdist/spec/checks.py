@@ -285,12 +285,13 @@ def _check_bound(job: Job) -> None:
     """A bound is chosen for plain counts and sums, by one kind of noise, and released once."""
     guarantee, person, measured = job.guarantee, job.guarantee.person, job.measured
     found = [name for name, given in measured.sums.items() if given.selection is not None]
-    key = "most_records" if person.selection is not None else "to"
-    if person.selection is None and not found:
+    of_records = person.selection is not None
+    key = "most_records" if of_records else "to"
+    if not of_records and not found:
         return
-    if not isinstance(guarantee.names, PrivateBound) or len(found) + (person.selection is not None) > 1:
+    if not isinstance(guarantee.names, PrivateBound) or len(found) + of_records > 1:
         raise InvalidInput(f"a release chooses one bound, and none beside private categories: give '{key}' a number")
-    if person.selection is not None:
+    if of_records:
         _check_records(job)
     else:
         _check_range(job, found[0])
