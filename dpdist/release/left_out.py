@@ -24,7 +24,8 @@ from dpdist.quantities.beyond import of_block
 from dpdist.records.beyond import CountedBeyond, beyond_bounds
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
-from dpdist.spec.job import Job, LeftOut, Prepared
+from dpdist.spec.found_first import LeftOut
+from dpdist.spec.job import Job, Prepared
 
 
 @dataclass(frozen=True)

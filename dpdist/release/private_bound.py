@@ -27,7 +27,8 @@ from dpdist.records.beyond import counts_of_amounts
 from dpdist.records.per_person import CountedSizes, records_of_persons
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
-from dpdist.spec.job import Job, Prepared, PrivateBound
+from dpdist.spec.found_first import PrivateBound
+from dpdist.spec.job import Job, Prepared
 from dpdist.workloads import Workload
 
 

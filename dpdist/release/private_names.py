@@ -20,7 +20,8 @@ from dpdist.privacy.selection import UNIT_BITS, Selection, selection
 from dpdist.records.names import Names, names_of
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
-from dpdist.spec.job import Job, PrivateNames
+from dpdist.spec.found_first import PrivateNames
+from dpdist.spec.job import Job
 
 
 @dataclass(frozen=True)

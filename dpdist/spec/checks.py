@@ -14,10 +14,10 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.arrays import ArrayFormat
-from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
-from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, LeftOut, PrivateBound, PrivateNames
+from dpdist.spec.found_first import DeclaredNames, FoundFirst, PrivateNames
+from dpdist.spec.job import GrowingSeries, Job
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles, InQuery
 from dpdist.spec.yaml_text import Lines
@@ -53,14 +53,7 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_long(job), ("sums",), lines, name)
     located(lambda: _check_stream(job), ("stream",), lines, name)
     located(lambda: _check_extension(job), ("stream", "extended_from"), lines, name)
-    located(
-        lambda: _check_selection(job),
-        ("domain", getattr(job.guarantee.names, "attribute", next(iter(job.measured.attributes)))),
-        lines,
-        name,
-    )
-    located(lambda: _check_bound(job), ("records", "person", "selection"), lines, name)
-    located(lambda: _check_left_out(job), ("left_out",), lines, name)
+    located(lambda: _check_found_first(job), getattr(job.guarantee.names, "place", ()), lines, name)
     located(lambda: _check_budget(job), ("budget",), lines, name)
     located(lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), lines, name)
 
@@ -142,14 +135,11 @@ def _check_counts(job: Job) -> None:
     beyond = any(part.missing is not None or part.other is not None for part in job.measured.attributes.values())
     header = isinstance(location, InFiles) and location.header
     columns = job.source.records.columns or header or job.measured.sums or (counts and counts.column)
-    if array and (beyond or columns or isinstance(job.guarantee.names, PrivateNames)):
+    related = job.measured.domain.read != job.measured.domain.attributes
+    if array and (beyond or columns or related or isinstance(job.guarantee.names, PrivateNames)):
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
-            "'counts.column', 'columns', 'header', 'sums' and private categories out"
-        )
-    if array and job.measured.domain.read != job.measured.domain.attributes:
-        raise InvalidInput(
-            "an array holds counts of its own cells, and relations of two attributes are counted from records"
+            "'relation', 'counts.column', 'columns', 'header', 'sums' and private categories out"
         )
 
 
@@ -259,94 +249,28 @@ def _check_suppression(job: Job) -> None:
         )
 
 
-def _check_selection(job: Job) -> None:
-    """Names are selected for one attribute, by Gaussian noise, and released once."""
-    names = job.guarantee.names
-    if not isinstance(names, PrivateNames):
+def _check_found_first(job: Job) -> None:
+    """What a part of the budget finds first is one thing, found once, by one kind of noise."""
+    found, guarantee = job.guarantee.names, job.guarantee
+    if not isinstance(found, FoundFirst):
         return
-    name = names.attribute
-    others = [other for other, part in job.measured.attributes.items() if isinstance(part.values, Private) and other != name]
-    if others:
+    if found.others:
         raise InvalidInput(
-            f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
+            f"a part of the budget finds one thing before the release is planned, and {found.key} stands beside "
+            f"{' and '.join(found.others)}: leave one out"
         )
-    if job.guarantee.course.grows or job.outputs.postprocess.consistent_with:
-        raise InvalidInput(
-            "private categories go without 'stream' and 'consistent_with', which need one domain for several releases"
-        )
-    if job.norms != ("l2",):
-        raise InvalidInput(
-            "'categories: private' has a delta: it needs Gaussian noise, that is 'noise: gaussian' and a budget with 'delta' or 'rho'"
-        )
-    job.with_found(None)
-
-
-def _check_bound(job: Job) -> None:
-    """A bound is chosen for plain counts and sums, by one kind of noise, and released once."""
-    guarantee, person, measured = job.guarantee, job.guarantee.person, job.measured
-    found = [name for name, given in measured.sums.items() if given.selection is not None]
-    of_records = person.selection is not None
-    key = "most_records" if of_records else "to"
-    if not of_records and not found:
-        return
-    if not isinstance(guarantee.names, PrivateBound) or len(found) + of_records > 1:
-        raise InvalidInput(f"a release chooses one bound, and none beside private categories: give '{key}' a number")
-    if of_records:
-        _check_records(job)
-    else:
-        _check_range(job, found[0])
     if guarantee.course.grows or job.outputs.postprocess.consistent_with:
         raise InvalidInput(
-            f"'{key}: private' goes without 'stream' and 'consistent_with', which need one bound for several releases"
+            f"{found.key} goes without 'stream' and 'consistent_with', which need one domain and one bound for several releases"
         )
-    if not guarantee.budget.pure and "l2" not in job.norms:
-        raise InvalidInput(
-            f"'{key}: private' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
-        )
-    job.with_found(None)
-
-
-def _check_records(job: Job) -> None:
-    person, measured = job.guarantee.person, job.measured
-    if person.column is None:
-        raise InvalidInput("'most_records: private' counts the records of persons: name the 'column' that identifies them")
-    if person.most_groups or person.participations or measured.persons or measured.bounded:
-        raise InvalidInput(
-            "'most_records: private' goes without 'most_groups', 'participations', 'count: persons' and 'most_per_person': give a number"
-        )
-
-
-def _check_range(job: Job, name: str) -> None:
-    statistics = {entry.statistic.key() for entry in job.workload.entries if name in entry.statistic.columns}
-    if not statistics or not statistics <= {"sum", "mean"}:
-        raise InvalidInput(
-            f"'to: private' of {name!r} is chosen for sums and means of it alone: ask for these, or give a number"
-        )
-    if job.guarantee.counted is not None:
-        raise InvalidInput("'to: private' goes without records that were counted before: give a number")
-
-
-def _check_left_out(job: Job) -> None:
-    """What declared bounds leave out is measured once, by one kind of noise, of records whose bounds counting enforces."""
-    if "left_out" not in job.guarantee.stated:
-        return
-    guarantee, person, measured = job.guarantee, job.guarantee.person, job.measured
-    if not isinstance(guarantee.names, LeftOut):
-        raise InvalidInput(
-            "'left_out' goes without private categories and 'most_records: private', which says itself what it leaves out"
-        )
-    if person.column is None and not measured.sums:
-        raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
-    if measured.bounded or guarantee.counted is not None:
-        raise InvalidInput(
-            "'left_out' goes without 'most_per_person' and without records that were counted before: leave it out"
-        )
-    if guarantee.course.grows or job.outputs.postprocess.consistent_with:
-        raise InvalidInput("'left_out' is charged once: it goes without 'stream' and 'consistent_with'; leave it out")
-    if not guarantee.budget.pure and "l2" not in job.norms:
-        raise InvalidInput(
-            "'left_out' with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
-        )
+    if job.norms == ("l1",) and (found.needs_delta or not guarantee.budget.pure):
+        rule = "needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
+        if not found.needs_delta:
+            rule = "with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
+        raise InvalidInput(f"{found.key} {rule}")
+    if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
+        raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
+    found.check_alone(job.workload.entries, guarantee.person, job.measured)
     job.with_found(None)
 
 

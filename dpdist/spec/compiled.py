@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,8 @@ from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
-from dpdist.spec.job import (
-    AskedQueries,
-    DeclaredNames,
-    GrowingSeries,
-    Guarantee,
-    Job,
-    LeftOut,
-    OneOff,
-    Outputs,
-    PrivateBound,
-    PrivateNames,
-)
+from dpdist.spec.found_first import DeclaredNames, FoundFirst, LeftOut, PrivateBound, PrivateNames
+from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff, Outputs
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
@@ -55,7 +46,7 @@ def compiled(
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
     names = _names(spec, again)
-    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames | PrivateBound | LeftOut)
+    persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
     former = _former(spec)
     course: OneOff | GrowingSeries = OneOff()
@@ -102,20 +93,24 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames | PrivateBound | LeftOut:
-    """What a part of the budget finds: the names of the first private attribute, a bound, or what bounds leave out; one of them."""
+def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | FoundFirst:
+    """What a part of the budget finds first, where it finds anything."""
+    found = tuple(_found_first(spec, again))
+    return replace(found[0], others=tuple(each.key for each in found[1:])) if found else DeclaredNames()
+
+
+def _found_first(spec: ReleaseSpec, again: Callable[..., Job]) -> Iterator[FoundFirst]:
     for attribute, given in spec.domain.items():
         if isinstance(given.values, Private):
             selection = given.values.selection
-            return PrivateNames(attribute, selection, partial(_over, spec, attribute, selection, again))
+            yield PrivateNames(selection.share, partial(_over, spec, attribute, selection, again), attribute, selection)
     person, ranges = spec.records.person, ((of, given.steps, given.selection) for of, given in spec.sums.items())
     for of, most, chosen in ((None, person.most_records, person.selection), *ranges):
         if chosen is not None:
-            return PrivateBound(of, most, chosen.share, partial(_bounded, spec, of, chosen.share, again))
-    beyond = spec.left_out
-    if beyond is not None:
-        return LeftOut(beyond.most, beyond.share, partial(_beside, spec, beyond.share, again))
-    return DeclaredNames()
+            yield PrivateBound(chosen.share, partial(_bounded, spec, of, chosen.share, again), of, most)
+    if spec.left_out is not None:
+        share = spec.left_out.share
+        yield LeftOut(share, partial(_beside, spec, share, again), spec.left_out.most)
 
 
 def _over(

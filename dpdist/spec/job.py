@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,10 +19,10 @@ from dpdist.privacy.accounting import Cap
 from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.protection import Protection
 from dpdist.quantities.base import Beside
-from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.dates import StreamSpec, through_of
+from dpdist.spec.found_first import DeclaredNames, FoundFirst
 from dpdist.spec.origin import Origin
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import SeparationSpec
@@ -176,56 +175,6 @@ class GrowingSeries:
 
 
 @dataclass(frozen=True)
-class DeclaredNames:
-    """All values of all attributes are declared."""
-
-
-@dataclass(frozen=True)
-class PrivateNames:
-    """The names of an attribute are selected from the records, by a part of the budget.
-
-    Attributes:
-        over: compiles the release over selected names, or over placeholders (None), with what the selection leaves of the budget.
-    """
-
-    attribute: str
-    selection: SelectionSpec
-    over: Callable[[Sequence[str] | None], Job]
-
-
-@dataclass(frozen=True)
-class PrivateBound:
-    """How many records of a person count, or the largest amount of a column, is chosen by a part of the budget.
-
-    Attributes:
-        of: the column of amounts; None: the records of a person.
-        most: the largest bound that is considered: records, or steps above the smallest amount.
-        share: of the budget.
-        over: compiles the release with a bound, or with the largest one (None), and what the choice leaves of the budget.
-    """
-
-    of: str | None
-    most: int
-    share: Fraction
-    over: Callable[[int | None], Job]
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """What the declared bounds leave out is measured by a part of the budget.
-
-    Attributes:
-        most: records of a person beyond the bounds that are told apart.
-        share: of the budget.
-        over: compiles the release with what that leaves of the budget; None: before it is measured.
-    """
-
-    most: int
-    share: Fraction
-    over: Callable[[bool | None], Job]
-
-
-@dataclass(frozen=True)
 class Prepared:
     """What the records decide, or placeholders for it, stands in the release.
 
@@ -261,7 +210,7 @@ class Guarantee:
     budget: ReleaseBudgetSpec
     noise: str
     course: OneOff | GrowingSeries
-    names: DeclaredNames | PrivateNames | PrivateBound | LeftOut | Prepared
+    names: DeclaredNames | FoundFirst | Prepared
     stated: Mapping[str, Any]
 
     @property
@@ -386,8 +335,8 @@ class Job:
             numbers: noisy numbers that are published.
         """
         private = self.guarantee.names
-        assert isinstance(private, PrivateNames | PrivateBound | LeftOut)
-        made = private.over(found)
+        assert isinstance(private, FoundFirst)
+        made: Job = private.over(found)
         records = self.source.records.model_copy(update={"person": made.source.records.person})
         source, guarantee = replace(self.source, records=records), replace(made.guarantee, names=Prepared(self, numbers))
         return replace(made, source=source, guarantee=guarantee)

@@ -99,6 +99,8 @@ class Person(SpecPart):
             raise ValueError(
                 "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
             )
+        if self.selection is not None and self.column is None:
+            raise ValueError("'most_records: private' counts the records of persons: name the 'column' that identifies them")
         if self.participations is None and self.separation != 1:
             raise ValueError("'separation' lies between the steps of one person: say in how many, with 'participations'")
         return self

@@ -133,7 +133,7 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
         ({"selection": {"share": 1, "most": WIDEST}}, {}, "'share' lies between 0 and 1"),
         ({"step": 100}, {"workload": [{"marginals": {"of": [["sex"]]}, "variance": "paid"}]}, "sums and means of it alone"),
         ({}, {"workload": [{"marginals": {"of": [["sex"]]}}]}, "no group of the workload asks"),
-        ({}, {"left_out": {}}, "'left_out' goes without"),
+        ({}, {"left_out": {}}, "beside 'left_out'"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, paid: dict[str, Any], changes: dict[str, Any], said: str) -> None:
@@ -147,5 +147,5 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, paid: dict[str, Any], 
 def test_one_bound_is_chosen_at_a_time(tmp_path: Path) -> None:
     content = asked()
     content["records"]["person"] |= {"most_records": "private", "selection": {"share": 0.1, "most": 20}}
-    with pytest.raises(InvalidSpec, match="chooses one bound"):
+    with pytest.raises(InvalidSpec, match="one thing before"):
         load(small.write(tmp_path, table=payments(), **content))

@@ -205,7 +205,7 @@ def test_every_form_of_files_counts_the_same_numbers(form: str, tmp_path: Path) 
                 "domain": {**DOMAIN, "tenure": {"from": 0, "to": 7}},
                 "records": {"path": "counts.npy", "counts": {"of": "visits"}},
             },
-            "relations of two attributes are counted from records",
+            "leave 'missing', 'other', 'relation'",
         ),
     ],
 )

@@ -1,0 +1,126 @@
+"""What a part of the budget finds in the records before a release is planned: names, a bound, or what bounds leave out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from dpdist.errors import InvalidInput
+from dpdist.spec.attributes import SelectionSpec
+from dpdist.spec.cells import CountedCells
+from dpdist.spec.queries import QuerySpec
+from dpdist.spec.records import Person
+
+
+@dataclass(frozen=True)
+class DeclaredNames:
+    """All values of all attributes are declared."""
+
+
+@dataclass(frozen=True)
+class FoundFirst(ABC):
+    """What a part of the budget finds in the records before the release is planned.
+
+    Attributes:
+        share: of the budget.
+        over: the ``Job`` with what was found, or with placeholders for it (None), and what finding it leaves of the budget.
+        others: what else the spec would have found first, as it asks for it.
+    """
+
+    share: Fraction
+    over: Callable[[Any], Any]
+    others: tuple[str, ...] = field(default=(), kw_only=True)
+
+    of_bounds: ClassVar[bool] = True
+    needs_delta: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """How a spec asks for it."""
+
+    @property
+    @abstractmethod
+    def place(self) -> tuple[str, ...]:
+        """Where a spec asks for it."""
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput for what it cannot be found for."""
+        del entries, person, measured
+
+
+@dataclass(frozen=True)
+class PrivateNames(FoundFirst):
+    """The names of an attribute are selected from the records."""
+
+    attribute: str
+    selection: SelectionSpec
+
+    of_bounds: ClassVar[bool] = False
+    needs_delta: ClassVar[bool] = True
+
+    @property
+    def key(self) -> str:
+        """How a spec asks for it."""
+        return f"'categories: private' of {self.attribute!r}"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where a spec asks for it."""
+        return ("domain", self.attribute)
+
+
+@dataclass(frozen=True)
+class PrivateBound(FoundFirst):
+    """How many records of a person count, or the largest amount of a column, is chosen.
+
+    Attributes:
+        of: the column of amounts; None: the records of a person.
+        most: the largest bound that is considered: records, or steps above the smallest amount.
+    """
+
+    of: str | None
+    most: int
+
+    @property
+    def key(self) -> str:
+        """How a spec asks for it."""
+        return f"'to: private' of {self.of!r}" if self.of else "'most_records: private'"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where a spec asks for it."""
+        return ("sums", self.of) if self.of else ("records", "person", "selection")
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput for other statistics of the column than sums and means, and for other bounds on a person."""
+        statistics = {entry.statistic.key() for entry in entries if self.of in entry.statistic.columns}
+        if self.of and (not statistics or not statistics <= {"sum", "mean"}):
+            raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
+        if not self.of and (person.most_groups or person.participations or measured.persons):
+            raise InvalidInput(
+                f"{self.key} goes without 'most_groups', 'participations' and 'count: persons': give a number"
+            )
+
+
+@dataclass(frozen=True)
+class LeftOut(FoundFirst):
+    """What the declared bounds leave out is measured.
+
+    Attributes:
+        most: records of a person beyond the bounds that are told apart.
+    """
+
+    most: int
+
+    key: ClassVar[str] = "'left_out'"
+    place: ClassVar[tuple[str, ...]] = ("left_out",)
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput where nothing is bounded."""
+        del entries
+        if person.column is None and not measured.sums:
+            raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
