@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import scipy
@@ -59,6 +59,8 @@ PAIRED_CELLS = 2048
 """Up to here the products of all columns are looked at, for persons in several cells: 32 MiB each."""
 DIGEST_BYTES = 2**29
 """Grids that measure more cells alike are named by their number and not by all of them."""
+DIGEST_ROWS = 2**16
+"""Rows that are hashed at once."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,13 @@ class DenseGrid(Grid):
         """p, the number of measured values."""
         return int(self.mixing.shape[0])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of M and B: the noise key is bound to it, so that no other strategy can meet the same noise."""
         content = hashlib.sha256()
         if self.mixing.size * 8 <= DIGEST_BYTES or self.multiple is None:
-            content.update(np.ascontiguousarray(self.mixing).tobytes())
+            for start in range(0, self.rows, DIGEST_ROWS):  # the number of all cells takes no memory before it is copied
+                content.update(np.ascontiguousarray(self.mixing[start : start + DIGEST_ROWS]).data)
         else:
             content.update(f"all {self.multiple}".encode())
         facts = (self.mixing.shape, self.base.fingerprint, self.spacing, self.sensitivity_squared, self.norm)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpdist.arrays.vector import Held, Vector, batches, held, least_positive
+from dpdist.arrays.vector import Constant, Held, Vector, batches, held, least_positive
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.page.intervals import ANYWHERE, Ends
 from dpdist.page.measurement import Measurement
@@ -125,34 +125,48 @@ class Content:
         Suppressed answers, those whose filter reaches beyond its series, and their half widths are NaN. Where some are suppressed, the half
         widths of the others are those of intervals given that they are shown.
         """
-        answer, error, half, low, high = self._read(start, stop, digits, ANYWHERE)
+        answer, error, half = self._published(start, stop, digits)
         if self.suppression is not None:
+            low, high = self._ends(start, stop, answer, error, half)
             half = np.round(np.maximum(high - answer, answer - low), digits + 2)
         return answer, error, half
 
     def intervals(self, start: int, stop: int, digits: int, ends: Ends) -> tuple[Matrix, Matrix, Matrix, Matrix]:
         """Answers, standard errors and both ends of the intervals of some rows of a block whose true answers lie between ``ends``."""
-        answer, error, _, low, high = self._read(start, stop, digits, ends)
-        return answer, error, low, high
+        answer, error, half = self._published(start, stop, digits)
+        low, high = self._ends(start, stop, answer, error, half)
+        return answer, error, np.clip(low, *ends), np.clip(high, *ends)
 
-    def _read(self, start: int, stop: int, digits: int, ends: Ends) -> tuple[Matrix, Matrix, Matrix, Matrix, Matrix]:
+    def _published(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
+        """Answers, standard errors and half widths, rounded; NaN where none is shown."""
         answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
-        error, half = (np.round(column.read(start, stop), digits + 2) for column in (self.error, self.half_width))
+        error, half = (_rounded(column, start, stop, digits + 2) for column in (self.error, self.half_width))
         if self.suppression is not None:
             hidden = self.compared(start, stop) & ~self.suppression.shows(answer, error)
             answer[hidden] = half[hidden] = np.nan
         if self.whole:
             beyond = ~self.answered(start, stop)
             answer[beyond] = half[beyond] = np.nan
-        low, high = answer - half, answer + half
-        if self.suppression is not None:
-            low, high = self.suppression.intervals(answer, error, (low, high), self.compared(start, stop))
-        return answer, error, half, np.clip(low, *ends), np.clip(high, *ends)
+        return answer, error, half
+
+    def _ends(self, start: int, stop: int, answer: Matrix, error: Matrix, half: Matrix) -> tuple[Matrix, Matrix]:
+        """Both ends of the intervals, given that the answer is shown where some are not."""
+        ends = answer - half, answer + half
+        return (
+            ends if self.suppression is None else self.suppression.intervals(answer, error, ends, self.compared(start, stop))
+        )
 
     @property
     def ends_of_blocks(self) -> tuple[Ends, ...]:
         """Where the true answers of each block can lie."""
         return self.ends or (ANYWHERE,) * len(self.workload.blocks)
+
+
+def _rounded(column: Vector, start: int, stop: int, digits: int) -> Matrix:
+    """Some values of a column, rounded; of one that holds one number, only that is."""
+    if isinstance(column, Constant):
+        return np.full(stop - start, np.round(column.read(0, 1), digits))
+    return np.round(column.read(start, stop), digits)
 
 
 def at_hand(content: Content) -> Content:
