@@ -1,10 +1,11 @@
 """Non-negative answers of workloads over more cells than can be written down: tables are fitted, whatever the mechanism (rule 3).
 
-Tables of plain attributes are fitted together (``nearest_tables``): a cell means the same in all of them. Other groups of queries that
-count every record at most once, such as those of levels, are brought to the number of records that they hold together, group by group;
-and of all others what cannot be negative is cut at 0. Each is a projection onto a convex set that the true answers lie in, so that the
-total squared error never rises where the number of records is public. Where it is estimated, the set holds the true answers but for
-their scale: the error can rise by at most the error of that number, squared, times the sum of the squared shares of all cells.
+Tables of plain attributes are fitted together (``nearest_tables``): a cell means the same in all of them. The same table at nested levels
+is fitted so that levels add up (``nearest_levels``). Other groups of queries that count every record at most once, such as those of other
+levels, are brought to the number of records that they hold together, group by group; and of all others what cannot be negative is cut at 0.
+Each is a projection onto a convex set that the true answers lie in, so that the total squared error never rises where the number of
+records is public. Where it is estimated, the set of tables holds the true answers but for their scale: the error can rise by at most the
+error of that number, squared, times the sum of the squared shares of all cells. Levels need no number of records.
 """
 
 from __future__ import annotations
@@ -18,19 +19,24 @@ import numpy as np
 
 from dpdist.arrays.vector import Held, LazyVector, Vector, batches, held
 from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.joint import JOINT_CELLS
+from dpdist.grids.nearest_levels import LevelFit
 from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
 from dpdist.grids.non_negative import MOST_GROUPS, RULE, Effect, Group, covering, ratio
 from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Total
 from dpdist.workloads import Block, Workload
+from dpdist.workloads.nested import nested_of
 
 FEW_CELLS = 2**14
 """Cells up to which queries that are no tables are fitted over all cells, which is better and takes the cube of their number."""
 MOST_TOGETHER = 2**25
 """Answers up to which tables are fitted together, in memory; beyond, each by itself, on the workers."""
+MOST_HELD = 2**22
+"""The same of answers that are not fitted together, or level by level: beyond, they go through the store."""
 COPIES = 16
-"""Of the answers, while tables are fitted together."""
+"""Of the answers, while they are fitted in memory."""
 TOLERANCE = 0.01
 """How far tables may disagree, in mean standard errors of the table whose answers are most accurate."""
 SIMULATED, FEWEST_DRAWS, DRAWS = 1e6, 4, 20
@@ -99,16 +105,39 @@ def _apart(factor: Operator) -> bool:
     return isinstance(inner, Identity | Total | Groups)
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """Fitted answers of all groups.
+def held_whole(workload: Workload) -> bool:
+    """Whether all answers are fitted in memory, which only tables that share attributes have to be."""
+    kinds = [kind_of(block, workload.domain.shape) for block in workload.blocks]
+    joined = kinds.count("table") > 1 and not has_levels(workload)
+    return workload.shape[0] <= (MOST_TOGETHER if joined else MOST_HELD)
 
-    Attributes:
-        distance: how far any is from tables that agree exactly, at most; None where they were not fitted together.
-    """
 
-    answers: Vector
-    distance: float | None
+def has_levels(workload: Workload) -> bool:
+    """Whether answers are those of nested levels that are more than tables of whole attributes."""
+    if all(kind_of(block, workload.domain.shape) == "table" for block in workload.blocks):
+        return False
+    try:
+        nested_of(workload)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _levels(workload: Workload, work: Workspace) -> LevelFit | None:
+    return LevelFit.of(workload, work) if has_levels(workload) else None
+
+
+def _of_levels(levels: LevelFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
+    return levels.held(values, records), None
+
+
+def _not_held(
+    parts: Sequence[Part], levels: LevelFit | None, answers: Vector, records: float | None, work: Workspace
+) -> Vector:
+    """Fitted answers that are read from where they are stored; where the number of records is public, levels go one by one."""
+    if levels is None or records is not None:
+        return _apart_from_each_other(parts, answers, records, work)
+    return levels.fitted(answers, work)
 
 
 def fitted_answers(
@@ -131,22 +160,25 @@ def fitted_answers(
     """
     parts, size = parts_of(workload), unbiased.answer.size
     with work.scratch() as inner:
-        if size > MOST_TOGETHER:
-            found = Fitted(_apart_from_each_other(parts, unbiased.answer, records, inner), None)
+        levels, effect = _levels(workload, inner), Effect(RULE)
+        if not held_whole(workload):
+            fitted = _not_held(parts, levels, unbiased.answer, records, inner)
         else:
             values, errors = held(unbiased.answer), held(unbiased.error)
-            tolerance = tolerance_for(parts, errors)
-            fit = partial(together, parts, workload.domain.shape, records, tolerance)
+            fit: Callable[[Matrix], tuple[Matrix, float | None]]
+            if levels is None:
+                fit = partial(together, parts, workload.domain.shape, records, tolerance_for(parts, errors))
+            else:
+                fit = partial(_of_levels, levels, records)
             made, distance = inner.largest(fit, values, needed_bytes=COPIES * 8 * size)
-            found = Fitted(inner.write(Held(made)), distance)
-            effect = Effect(RULE, distance=distance)
+            fitted, effect = inner.write(Held(made)), Effect(RULE, distance=distance)
             if simulate is not None:
                 effect = _effect(parts, lambda given: inner.largest(fit, given)[0], simulate, made, distance, seed)
-            work.write(Held(np.zeros(1)), wanted.cells, effect.facts())
+        work.write(Held(np.zeros(1)), wanted.cells, effect.facts())
         kinds = tuple((part.stop, part.kind != "any") for part in parts)
-        task = partial(_answers, found.answers, unbiased, kinds, records, wanted.integer)
+        task = partial(_answers, fitted, unbiased, kinds, records, wanted.integer)
         columns = work.fill(wanted.names, size, min(size, 2**22), task, on_done)
-    return Answers(*columns, effect=effect if size <= MOST_TOGETHER else Effect(RULE))
+    return Answers(*columns, effect=effect)
 
 
 def tolerance_for(parts: Sequence[Part], errors: Matrix) -> float:
@@ -267,7 +299,7 @@ def _effect(
     fit: Callable[[Matrix], Matrix],
     simulate: Callable[[Matrix, np.random.RandomState], Matrix],
     true: Matrix,
-    distance: float,
+    distance: float | None,
     seed: int,
 ) -> Effect:
     """What fitting does to the errors of data whose answers are those that were fitted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.arrays.passes import Side, Target, slab_bytes
+from dpdist.arrays.passes import MEMORY_SHARE, Side, Target, slab_bytes
 from dpdist.arrays.vector import Held, Repeated, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
@@ -56,12 +55,12 @@ class NestedGrid(OverCells):
     @property
     def before(self) -> int:
         """Cells of the table of the attributes before the one that has the levels."""
-        return math.prod(self.shape[axis] for axis in self.levels.others if axis < self.levels.axis)
+        return self.levels.beside(self.shape)[0]
 
     @property
     def after(self) -> int:
         """The same of those after it. Columns are numbered by these, then by those before."""
-        return math.prod(self.shape[axis] for axis in self.levels.others if axis > self.levels.axis)
+        return self.levels.beside(self.shape)[1]
 
     @property
     def rows(self) -> int:
@@ -73,9 +72,9 @@ class NestedGrid(OverCells):
 
     @property
     def form(self) -> Form:
-        """Through the store where the table is too large to be held."""
+        """Through the store where the table, with the copies that holding it takes, is larger than others that are held."""
         cells = self.before * self.after * self.node_rows.nodes.size
-        return Form.STORED if cells > self.sizes.streamed_cells else Form.HELD
+        return Form.STORED if cells * LINE_COPIES > self.sizes.streamed_cells else Form.HELD
 
     @property
     def digest(self) -> str:
@@ -97,7 +96,7 @@ class NestedGrid(OverCells):
         if self.form is Form.HELD:
             columns = LINE_COPIES * 8 * (self.rows + layout.size)
             return StageBytes(HELD_COPIES * 8 * layout.size + columns + rows, answer_bytes(workload) + columns + rows)
-        slab = max(slab_bytes(worker_bytes, max(layout.size, self.rows)), self._line_bytes)
+        slab = max(slab_bytes(worker_bytes, max(layout.size, self.rows)), MEMORY_SHARE * self._line_bytes)
         return StageBytes(shard_bytes(max(layout.size, self.rows)) + rows, slab + rows)
 
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
@@ -108,7 +107,7 @@ class NestedGrid(OverCells):
         counts.check(work)
         values, after = self.node_rows.nodes.size * self.before, self.after
         task = partial(_measured, self._shared(work), self.before)
-        sides = [Side(values, _transposed, 4 * 8 * after), Side(after, task, self._line_bytes)]
+        sides = [Side(values, transposed, 4 * 8 * after), Side(after, task, self._line_bytes)]
         return work.passes(counts.values, sides, [Target(self.before * self.node_rows.rows, np.int64)], on_done)[0]
 
     def _columns(self, table: Matrix) -> Matrix:
@@ -181,17 +180,19 @@ class NestedReader(TransformReader):
         levels = np.array([[each.level, each.nodes.size] for each in asked])
         nodes = work.write(Held(np.concatenate([each.nodes for each in asked])))
         task = partial(_read, grid._shared(work), Shared(nodes, (nodes.size,)), levels, before)
-        sides = [Side(after, task, grid._line_bytes + 3 * 8 * lines), Side(lines, _as_it_is, 4 * 8 * after)]
+        sides = [Side(after, task, grid._line_bytes + 3 * 8 * lines), Side(lines, as_it_is, 4 * 8 * after)]
         made = work.passes(measured, sides, [Target(after, np.float64)], on_done)[0]
         return Transformed(made, spread=Repeated(work.write(each_node), after, 1))
 
 
-def _transposed(start: int, slab: Matrix) -> Matrix:
+def transposed(start: int, slab: Matrix) -> Matrix:
+    """Some rows as parts of columns."""
     del start
     return np.ascontiguousarray(slab.T)
 
 
-def _as_it_is(start: int, gathered: Matrix) -> tuple[Matrix]:
+def as_it_is(start: int, gathered: Matrix) -> tuple[Matrix]:
+    """Some rows, put together again."""
     del start
     return (gathered,)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dpdist.arrays.passes import MEMORY_SHARE
 from dpdist.arrays.vector import BATCH
 from dpdist.domain import Layout
 from dpdist.errors import OutOfMemory
 from dpdist.grids.base import Grid
-from dpdist.grids.fitted_tables import COPIES, MOST_TOGETHER
+from dpdist.grids.fitted_tables import COPIES, has_levels, held_whole
+from dpdist.grids.nearest_levels import line_bytes
 from dpdist.machine.engine import Engine
 from dpdist.operators import Tall
 from dpdist.process.limits import cores, told_limits
@@ -87,8 +89,10 @@ def memory_plan(
     if fitted:
         needed = _fit_bytes(grid.rows, workload.shape[1]) + (GRAM_COPIES * 8 * workload.shape[1] ** 2 if non_negative else 0)
         out.insert(3, StageMemory("fit", needed, engine.largest_worker_bytes, False))
-    if by_tables and workload.shape[0] <= MOST_TOGETHER:
+    if by_tables and held_whole(workload):
         out.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
+    elif by_tables and has_levels(workload):
+        out.insert(3, StageMemory("fit", MEMORY_SHARE * line_bytes(workload), worker, True))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
         out.insert(1, StageMemory("gram", gram.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -52,10 +53,15 @@ class Hierarchy:
 
 @dataclass(frozen=True)
 class CountedNodes:
-    """Which node each row of a block's factor counts."""
+    """Which node each row of a block's factor counts.
+
+    Attributes:
+        squares: the squared weight of the queries of each row.
+    """
 
     level: int
     nodes: Matrix = field(repr=False)
+    squares: Matrix | float = field(default=1.0, repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,11 @@ class NestedLevels:
         """The attributes of the table that is counted, ascending."""
         return tuple(sorted((self.axis, *self.others)))
 
+    def beside(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Cells of the table of the other attributes before the one that has the levels, and after it; shape: of the domain."""
+        before, after = ([shape[axis] for axis in self.others if (axis < self.axis) == side] for side in (True, False))
+        return math.prod(before), math.prod(after)
+
 
 @lru_cache(maxsize=8)
 def nested_of(workload: Workload) -> NestedLevels:
@@ -101,8 +112,8 @@ def nested_of(workload: Workload) -> NestedLevels:
             weights.append(np.zeros(above.size))
         else:  # the groups that the level before has, too: each node has one child, in the same order
             of_group = above[of_group]
-        asked[place] = CountedNodes(len(parents), of_group)
-        weights[-1][of_group] += _squares(block, axis)
+        asked[place] = CountedNodes(len(parents), of_group, _squares(block, axis))
+        weights[-1][of_group] += asked[place].squares
     tree = Hierarchy(tuple(parents), tuple(weights))
     found = tuple(asked[place] for place in range(len(codes)))
     return NestedLevels(axis, others, tree, nodes, found, workload.fingerprint)

@@ -205,6 +205,11 @@ def test_a_fit_by_tables_is_promised_its_copies_of_the_answers() -> None:
     assert _promised(1000, by_tables=True)["fit"] == memory.COPIES * 8 * 1000
 
 
+def test_one_table_that_is_fitted_through_the_store_is_promised_no_copies() -> None:
+    """More than 2^22 answers of which none has to be fitted to another."""
+    assert "fit" not in _promised(2**22 + 1, by_tables=True)
+
+
 def _promised(*shape: int, **options: bool) -> dict[str, int]:
     """What stages are promised for the counts of all cells, each of which is measured."""
     workload = workloads.marginals(shape, (len(shape),))

@@ -12,6 +12,7 @@ import pytest
 from dpdist.domain import Attribute, Domain, Level
 from dpdist.errors import InvalidInput
 from dpdist.grids.coefficients import Form
+from dpdist.grids.nested import LINE_COPIES
 from dpdist.grids.node_variances import Passes
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Matrix
@@ -190,7 +191,8 @@ def test_auto_takes_no_optimum_that_is_out_of_reach_unless_the_spec_allows_it() 
 def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: Path) -> None:
     grid = Pipeline(CASES["nested"], tmp_path, 4).plan("add-remove").grid
     cells = grid.before * grid.after * grid.node_rows.nodes.size
-    forms = [replace(grid, sizes=Sizes(streamed_cells=most)).form for most in (cells, cells - 1)]
+    most = LINE_COPIES * cells
+    forms = [replace(grid, sizes=Sizes(streamed_cells=each)).form for each in (most, most - 1)]
     assert forms == [Form.HELD, Form.STORED]
 
 
