@@ -34,7 +34,7 @@ from tables import counted, records_of, released, tables_of
 from dpdist.arrays.vector import held
 from dpdist.domain import Layout
 from dpdist.grids.fitted_tables import Part, parts_of, together, tolerance_for
-from dpdist.grids.rounds import MeasuredTables, Rounds, model_of, rounds_grid
+from dpdist.grids.rounds import Rounds, rounds_grid
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.workloads import Workload
 
@@ -65,8 +65,8 @@ def adaptive(
     clock, key = time.process_time(), seed.to_bytes(32, "big")
     noise = grid.noise(Loss.gaussian(rho))
     values = Rounds(grid, counts, layout, noise, rho, key).values()
-    found = MeasuredTables.of(grid, values)
-    model = model_of(grid, found.tables, found.weights, noise)
+    found = grid.found(values)
+    model = found.model(noise)
     asked = np.concatenate([model.table(part.axes).ravel() for part in parts_of(workload)])
     took = time.process_time() - clock
     both = {

@@ -144,7 +144,7 @@ def synthesize(
     with where.copied() as folder:
         found = made.kept(report.load(folder)[0])
     made.write(to)
-    terminal.print_kept(found)
+    terminal.print_kept(found, made.never_measured)
     out.print(f"wrote {made.records.num_rows:,} synthetic records to {to}", soft_wrap=True)
 
 

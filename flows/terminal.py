@@ -345,14 +345,18 @@ def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None)
         out.print("  ".join(f"{value:>12.6g}" for value in row))
 
 
-def print_kept(groups: Iterable[Kept]) -> None:
-    """How many published answers lie within their intervals, where they are counted in synthetic records."""
+def print_kept(groups: Iterable[Kept], lacking: Sequence[str]) -> None:
+    """How many published answers lie within their intervals, where they are counted in synthetic records; and what was not measured."""
     from rich.table import Table
 
     table = Table("group", "answers", "of these records within its 95 % interval", box=None, pad_edge=False)
     for each in groups:
         table.add_row(*each.row)
     out.print(table)
+    if lacking:
+        more = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
+        told = f"never measured together, so that records know of them only what other tables say: {'; '.join(lacking[:GROUPS])}{more}"
+        out.print(told, soft_wrap=True, style="dim")
 
 
 GROUPS = 20

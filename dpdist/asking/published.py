@@ -114,7 +114,7 @@ class Published:
         found = []
         if self.certificate.get("post_processing"):
             found.append(
-                "answers are the best linear unbiased ones from the noisy measurement alone: before rounding, known counts, other "
+                "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
                 "releases and the fit of non-negative cells, so they may differ from the published answers"
             )
         elif not self.certificate["mechanism"]["consistent"]:

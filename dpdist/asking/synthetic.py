@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from dpdist.asking.kept import Kept, kept
 from dpdist.asking.published import Published
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
+from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.nearest_tables import Axes, TableFamily, nearest
 from dpdist.grids.space import MOST_PRODUCTS, NotMeasured
 from dpdist.operators import Matrix
@@ -44,11 +46,13 @@ class Synthetic:
     Attributes:
         codes: the bin of each value, (records, attributes).
         records: the values; the metadata of the table say that they are synthetic.
+        measured: the attributes of the tables that they are made of.
     """
 
     attributes: tuple[Attribute, ...]
     codes: Matrix
     records: pa.Table
+    measured: tuple[Axes, ...]
 
     def write(self, path: Path) -> None:
         """Write them as Parquet or CSV; the file says that they are synthetic: Parquet in its metadata, CSV by a column ``synthetic``."""
@@ -65,7 +69,17 @@ class Synthetic:
 
     def kept(self, answers: pa.Table) -> list[Kept]:
         """Which published tables they keep."""
-        return list(kept(self.codes, self.attributes, answers))
+        return list(kept(self.codes, self.attributes, answers, self.measured))
+
+    @property
+    def never_measured(self) -> list[str]:
+        """The pairs of attributes that no measured table holds together."""
+        names, inside = (
+            (each.name for each in self.attributes),
+            {pair for axes in self.measured for pair in combinations(axes, 2)},
+        )
+        pairs = combinations(enumerate(names), 2)
+        return [f"{one} x {other}" for (first, one), (second, other) in pairs if (first, second) not in inside]
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,7 @@ class Model:
         state = np.random.default_rng([self.seed, copy])
         codes = self.codes(wanted, state)
         columns = {each.name: _values(each, codes[:, place], state) for place, each in enumerate(self.attributes)}
-        return Synthetic(self.attributes, codes, pa.table(columns).replace_schema_metadata(MARK))
+        return Synthetic(self.attributes, codes, pa.table(columns).replace_schema_metadata(MARK), self.axes)
 
     def codes(self, number: int, state: np.random.Generator) -> Matrix:
         """Bins of so many records, (records, attributes)."""
@@ -148,9 +162,13 @@ def model(published: Published) -> Model:
     lacking = next((each.name for place, each in enumerate(domain.plain) if not any(place in each for each in axes)), None)
     if lacking is not None:
         raise InvalidInput(f"this release measured no table of {lacking!r}, which its records would have")
+    seed = int(measurement.digest[:12], 16)
     family = TableFamily(axes, domain.shape, (1.0,) * len(axes))
     if (cells := sum(map(family.size, axes))) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
+    if isinstance(measurement.space, MeasuredTables):
+        modelled = measurement.space.model(measurement.noise)
+        return Model(domain.plain, axes, tuple(map(modelled.table, axes)), seed)
     try:
         found = [_read(published, each, domain.shape) for each in axes]
     except NotMeasured:
@@ -161,7 +179,7 @@ def model(published: Published) -> Model:
     error = min(float(errors.min()) for _, errors in found)
     total = max(family.total(tables), 0.0)
     fitted = nearest(family, tables, total, TOLERANCE * error).tables
-    return Model(domain.plain, axes, tuple(fitted), int(measurement.digest[:12], 16))
+    return Model(domain.plain, axes, tuple(fitted), seed)
 
 
 def _read(published: Published, axes: Axes, shape: Sequence[int]) -> tuple[Matrix, Matrix]:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -30,11 +30,11 @@ from dpdist.domain import Layout
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Chosen, Counts, Grid, StageBytes
 from dpdist.grids.fitted_tables import parts_of
+from dpdist.grids.measured_tables import MeasuredTables, model_of
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.non_negative import covering
-from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
-from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.table_model import TableModel, margin, table_model
+from dpdist.grids.product_space import Cells, OpenTerm
+from dpdist.grids.table_model import TableModel, margin
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.choosing import RATE_BITS, choose, rate_for
@@ -141,18 +141,25 @@ class RoundsGrid(Grid):
         return Held(Rounds(self, held(exact), counted, noise, budget.rho, key.reveal()).values())
 
     def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
-        weights = MeasuredTables.of(self, held(measured)).weights
+        weights = self.found(held(measured)).weights
         return [Chosen(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
 
     def reader(self, workload: Workload) -> Reader:
         return RoundsReader(workload, self)
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
-        found = MeasuredTables.of(self, held(measured))
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredTables:
+        return self.found(held(measured))
+
+    def found(self, measured: Matrix) -> MeasuredTables:
+        """The tables of what ``Rounds.values`` wrote."""
+        rounds, candidates = int(measured[0]), tuple(self.importances)
+        chosen = [candidates[int(place)] for place in measured[2 : 2 + rounds]]
+        weights = dict.fromkeys(self.alone, weight_alone(self)) | dict.fromkeys(chosen, weight_of_rounds(self, rounds))
         terms = tuple(
-            OpenTerm(axes, tuple(Cells(shape[axis]) for axis in axes), weight) for axes, weight in found.weights.items()
+            OpenTerm(axes, tuple(Cells(self.shape[axis]) for axis in axes), weight) for axes, weight in weights.items()
         )
-        return TablesSpace(terms, shape, found.values, rate=found.rate, rounds=found.rounds)
+        rate = Fraction(int(measured[1]), 2**RATE_BITS)
+        return MeasuredTables(terms, self.shape, measured[2 + rounds :], rate=rate, rounds=rounds)
 
 
 def importances(queries: Workload) -> dict[Axes, int]:
@@ -217,7 +224,7 @@ class Rounds:
         candidates, chosen = tuple(grid.importances), list[int]()
         for number in range(rounds):
             left = [axes for axes in candidates if axes not in tables]
-            scores = self.scores(left, model_of(grid, tables, weights, self.noise), self.noise.deviation / weight)
+            scores = self.scores(left, model_of(grid.shape, tables, weights, self.noise), self.noise.deviation / weight)
             picked = left[choose(scores, rate / max(grid.importances.values()), self.key, number)]
             chosen.append(candidates.index(picked))
             measure(picked, weight)
@@ -243,62 +250,6 @@ def number_of_rounds(grid: RoundsGrid, records: float, rho: Fraction) -> int:
     return max(1, min(wanted, len(grid.importances)))
 
 
-def model_of(grid: RoundsGrid, tables: Mapping[Axes, Matrix], weights: Mapping[Axes, int], noise: Noise) -> TableModel:
-    """The model of measured tables."""
-    return table_model(grid.shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
-
-
-@dataclass(frozen=True)
-class MeasuredTables:
-    """A measurement, taken apart.
-
-    Attributes:
-        weights: of each measured table, in their order.
-        values: noisy, of all tables in a row.
-        rate: of choosing, for one change of the most important table.
-    """
-
-    shape: tuple[int, ...]
-    weights: dict[Axes, int]
-    values: Matrix = field(repr=False)
-    rate: Fraction
-    rounds: int
-
-    @staticmethod
-    def of(grid: RoundsGrid, measured: Matrix) -> MeasuredTables:
-        """What ``Rounds.values`` wrote."""
-        rounds, candidates = int(measured[0]), tuple(grid.importances)
-        chosen = [candidates[int(place)] for place in measured[2 : 2 + rounds]]
-        weights = dict.fromkeys(grid.alone, weight_alone(grid)) | dict.fromkeys(chosen, weight_of_rounds(grid, rounds))
-        return MeasuredTables(grid.shape, weights, measured[2 + rounds :], Fraction(int(measured[1]), 2**RATE_BITS), rounds)
-
-    @property
-    def tables(self) -> dict[Axes, Matrix]:
-        """The unbiased tables, in records."""
-        out, first = dict[Axes, Matrix](), 0
-        for axes, weight in self.weights.items():
-            sizes = [self.shape[axis] for axis in axes]
-            stop = first + math.prod(sizes)
-            out[axes], first = self.values[first:stop].reshape(sizes) / weight, stop
-        return out
-
-
-@dataclass(frozen=True)
-class TablesSpace(ProductSpace):
-    """Measured tables with the rate of the choices among them, for those who check a release: terms hold each other."""
-
-    rate: Fraction = field(kw_only=True)
-    rounds: int = field(kw_only=True)
-
-    @property
-    def withheld(self) -> str | None:
-        return "its tables were chosen in rounds, and answers come from a model of all of them"
-
-    def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
-        about, arrays = super().facts()
-        return {**about, "choosing": {"rate": str(self.rate), "rounds": self.rounds}}, arrays
-
-
 @dataclass(frozen=True)
 class RoundsReader:
     """Answers of the model; errors and intervals where a table that holds them was measured."""
@@ -314,22 +265,19 @@ class RoundsReader:
 
     def columns(self, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths."""
-        found = MeasuredTables.of(self.grid, measured)
-        tables = found.tables
-        model = model_of(self.grid, tables, found.weights, noise)
-        out = [_columns(part.axes, tables, found.weights, model, noise) for part in parts_of(self.workload)]
+        found = self.grid.found(measured)
+        model = found.model(noise)
+        out = [_columns(part.axes, found, model, noise) for part in parts_of(self.workload)]
         answers, errors, half = (np.concatenate(each) for each in zip(*out, strict=True))
         return answers, errors, half
 
 
-def _columns(
-    axes: Axes, tables: Mapping[Axes, Matrix], weights: Mapping[Axes, int], model: TableModel, noise: Noise
-) -> tuple[Matrix, Matrix, Matrix]:
+def _columns(axes: Axes, found: MeasuredTables, model: TableModel, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
     """Of the queries of a table. Which table they are read from, unbiased, was settled before its noise was drawn: the first."""
-    answers = model.table(axes).ravel()
-    first = next((each for each in tables if set(axes) <= set(each)), None)
+    answers, first = model.table(axes).ravel(), found.first(axes)
     if first is None:
         return answers, np.full(answers.size, np.nan), np.full(answers.size, np.nan)
-    unbiased = margin(tables[first], first, axes).ravel()
-    error = np.full(answers.size, noise.deviation / weights[first] * math.sqrt(tables[first].size / answers.size))
+    table = found.unbiased[first]
+    unbiased = margin(table, first, axes).ravel()
+    error = np.full(answers.size, noise.deviation / found.weights[first] * math.sqrt(table.size / answers.size))
     return answers, error, covering(answers, unbiased, noise.half_width_95(0.0) * error, 0.0)

@@ -22,6 +22,7 @@ from dpdist.domain import Attribute, Domain, EvenEdges, Level, Line, amounts_att
 from dpdist.domain.amounts import ENDS, Amounts, Bound
 from dpdist.domain.times import Times
 from dpdist.errors import StoreError
+from dpdist.grids.measured_tables import MeasuredTables, measured_tables_from
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
 from dpdist.grids.space import MeasuredSpace
@@ -32,9 +33,10 @@ from dpdist.privacy.noise import Noise
 from dpdist.strategies.proofs import DualWeights, LargestBound, PersonsBound
 from dpdist.workloads import Workload
 
-FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED = 1, 2, 3, 4
+FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED, IN_ROUNDS = 1, 2, 3, 4, 5
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
-sums alone), the fourth where sums of cells are no counts, so that it only serves those who check the release."""
+sums alone), the fourth where sums of cells are no counts, so that it only serves those who check the release, the fifth where tables were
+chosen in rounds, so that a question is read from the first that holds it."""
 FILE, HORIZON = "measurement.npz", "horizon.npz"
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
@@ -67,6 +69,8 @@ class Measurement:
         """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
         if self.why is not None:
             return ONLY_CHECKED
+        if isinstance(self.space, MeasuredTables):
+            return IN_ROUNDS
         if any(each.amounts is not None and each.amounts.bins != ENDS for each in self.domain.amounts):
             return OTHER_BINS
         return WITH_SHARES if self.domain.amounts else FORMAT
@@ -165,12 +169,13 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
 def read(path: Path) -> Measurement:
     """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
     with _opened(path) as (facts, arrays):
-        if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS):
+        if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS, IN_ROUNDS):
             raise StoreError(
-                f"{path} has format {facts['format']!r}; this version reads {FORMAT} to {OTHER_BINS}: read it with a newer dpdist"
+                f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
-        of = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
+        listed = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
+        of = measured_tables_from if facts["format"] == IN_ROUNDS else listed
         space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])

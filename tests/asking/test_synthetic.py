@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,32 @@ def test_values_are_of_the_declared_types(home: Path) -> None:
     assert set(rows["age"].to_pylist()) == set(range(12))
     assert set(rows["sex"].to_pylist()) == {"f", None}
     assert 0 <= min(rows["paid"].to_pylist()) < max(rows["paid"].to_pylist()) < 10
+
+
+def test_rounds_give_records_that_say_what_was_never_measured(home: Path) -> None:
+    """Records of tables that were chosen in rounds: attributes depend on each other as in the tables that were measured."""
+    state = np.random.default_rng(0)
+    shared, names = state.integers(0, 4, 8000), [f"x{i}" for i in range(5)]
+    like = {name: np.where(state.random(8000) < 0.6, shared, state.integers(0, 4, 8000)) for name in names}
+    domain = {name: {"from": 0, "to": 3} for name in names}
+    asked = {"domain": domain, "workload": [{"marginals": {"ways": [1, 2]}}], "budget": {"rho": 0.004}}
+    release = published(home, table=pa.table(like), mechanism="adaptive", **asked)
+    made = release.synthetic()
+    chosen = {frozenset(each["table"]) for each in json.loads((Path(release.folder) / "release.json").read_text())["rounds"]}
+    lacking = {frozenset(pair) for pair in itertools.combinations(names, 2)} - chosen
+    assert lacking
+    assert {frozenset(each.split(" x ")) for each in made.never_measured} == lacking
+    for each in made.kept(release.answers.arrow):
+        axes = frozenset(each.group.split(" x "))
+        assert each.measured == (len(axes) == 1 or axes in chosen)
+        assert (each.row[2].endswith("never measured")) != each.measured
+        if each.measured:
+            assert each.inside >= 0.8 * each.answers
+    rows = made.records.to_pydict()
+    assert len(rows["x0"]) == pytest.approx(8000, abs=200)
+    for one, other in (each for each in itertools.combinations(names, 2) if frozenset(each) in chosen):
+        together = sum(a == b for a, b in zip(rows[one], rows[other], strict=True))
+        assert together == pytest.approx(0.52 * 8000, rel=0.12)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -25,7 +25,8 @@ from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.grids import rounds
 from dpdist.grids.base import Counts
-from dpdist.grids.rounds import MeasuredTables, Rounds, RoundsGrid, RoundsReader, model_of, rounds_grid
+from dpdist.grids.rounds import Rounds, RoundsGrid, RoundsReader, rounds_grid
+from dpdist.grids.space import Functionals
 from dpdist.grids.table_model import margin
 from dpdist.machine.objects import place_at
 from dpdist.mechanisms.planner import considered, why_not
@@ -108,8 +109,8 @@ def test_one_change_moves_tables_and_scores_by_what_is_charged_at_most(neighbour
     workload = tables(3, (2, 2, 2))
     grid, base = rounds_grid(workload, neighbours, most), np.random.default_rng(2).integers(0, 5, (2, 2, 2)) + 2
     one = rounds_of(grid, base, 0)
-    measured = MeasuredTables.of(grid, one.values())
-    model = model_of(grid, measured.tables, measured.weights, one.noise)
+    measured = grid.found(one.values())
+    model = measured.model(one.noise)
     left = list(grid.importances)
     here = np.array(one.scores(left, model, 3.0))
     farthest, longest = np.zeros(len(left)), 0
@@ -153,10 +154,10 @@ def test_rounds_choose_as_the_exponential_mechanism_does(monkeypatch: pytest.Mon
 def test_the_table_that_is_explained_worst_is_measured_first() -> None:
     """Attributes 0 and 3 depend on each other most; at a large budget rounds begin with them, and measure all pairs."""
     grid = rounds_grid(tables(), "add-remove", 1)
-    found = MeasuredTables.of(grid, rounds_of(grid, people(), 7, Fraction(500)).values())
+    found = grid.found(rounds_of(grid, people(), 7, Fraction(500)).values())
     assert list(found.weights)[4] == (0, 3)
     assert set(found.weights) == {*grid.alone, *grid.importances}
-    for axes, table in found.tables.items():
+    for axes, table in found.unbiased.items():
         np.testing.assert_allclose(table, margin(people(), (0, 1, 2, 3), axes), atol=2)
 
 
@@ -207,8 +208,8 @@ def covered(draws: int) -> tuple[float, int, float, int]:
         assert np.array_equal(known, ~np.isnan(half))
         assert not known.all()
         inside += ((np.maximum(answer - half, 0) <= truth) & (truth <= answer + half))[known].tolist()
-        found = MeasuredTables.of(grid, values)
-        for axes, table in found.tables.items():
+        found = grid.found(values)
+        for axes, table in found.unbiased.items():
             apart = np.abs(table - margin(cells, (0, 1, 2, 3), axes)).ravel()
             near += (apart <= 1.96 * noise.deviation / found.weights[axes]).tolist()
     return float(np.mean(inside)), len(inside), float(np.mean(near)), len(near)
@@ -235,7 +236,7 @@ def test_answers_of_tables_that_were_not_measured_have_no_error(rho: Fraction) -
     grid = rounds_grid(workload, "add-remove", 1)
     values, noise = rounds_of(grid, cells, 3, rho).values(), grid.noise(Loss.gaussian(rho))
     _, error, half = RoundsReader(workload, grid).columns(values, noise)
-    measured = MeasuredTables.of(grid, values).weights
+    measured = grid.found(values).weights
     for first, block in workload.block_starts():
         own = slice(first, first + block.queries)
         held_by = [axes for axes in measured if {*block.asked_axes} <= {*axes}]
@@ -277,8 +278,38 @@ def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path,
     found = verify.verify(folder)
     assert not [line for line in found.values() if line.startswith("wrong")]
     assert {"rho", "epsilon", "sensitivity"} <= {claim for claim, line in found.items() if line.startswith("right")}
-    with pytest.raises(InvalidInput, match="chosen in rounds"):
-        published(place_at(str(folder)))
+    asked_of = published(place_at(str(folder)))
+    pairs = [pair for pair in combinations(WIDE, 2) if any({*pair} <= {*table} for table in chosen)]
+    (answer,) = asked_of.ask(f"count where {pairs[0][0]}=1, {pairs[0][1]}=1")
+    first = next(each for each in certificate["rounds"] if {*pairs[0]} <= {*each["table"]})
+    assert answer.standard_error == pytest.approx(first["standard_error"] * 2 ** (len(first["table"]) - 2))
+    lacking = next(each for each in combinations(WIDE, 3) if not any({*each} <= {*table} for table in chosen))
+    with pytest.raises(InvalidInput, match="did not measure the table of " + " by ".join(lacking)):
+        asked_of.ask("count where " + ", ".join(f"{name}=1" for name in lacking))
+
+
+@cache
+def reread(draws: int) -> list[float]:
+    """How far further answers lie from the truth, in their standard errors: a count of two attributes, and one of one of them."""
+    workload, cells, out = tables(3), people(), list[float]()
+    grid = rounds_grid(workload, "add-remove", 1)
+    noise, truth = grid.noise(Loss.gaussian(RHO)), margin(cells, (0, 1, 2, 3), (0, 3))
+    for number in range(draws):
+        found = grid.found(rounds_of(grid, cells, number).values())
+        for axes, value in (((0, 3), truth[0, 2]), ((0,), truth[0].sum())):
+            if found.first(axes) is not None:
+                vectors = {axis: np.eye(SHAPE[axis])[[2 * (axis == 3)]] for axis in axes}
+                read = found.read(Functionals(np.ones(1), np.zeros(1, dtype=int), vectors, 1))
+                out.append(float((read.values[0] - value) / math.sqrt(read.squares[0]) / noise.deviation))
+    return out
+
+
+def test_further_answers_have_exact_errors_whatever_was_chosen() -> None:
+    """Each is read from the first table that holds it: one that weighs all of them would depend on the noise that chose them."""
+    apart = np.array(reread(150))
+    assert apart.size > 200
+    assert abs(apart.mean()) < 4 / math.sqrt(apart.size)
+    assert abs((apart**2).mean() - 1) < 4 * math.sqrt(2 / apart.size)
 
 
 @pytest.mark.usefixtures("home")

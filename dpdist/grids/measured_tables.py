@@ -1,0 +1,85 @@
+"""What rounds measured: whole tables, one after the other, open to further questions, and the model of all of them.
+
+A question is read from the first table that holds all its attributes, and from no other. Which table that is was settled before its noise
+was drawn, so that its error is that of fresh noise: errors and intervals are exact, whatever was chosen before and after. What tables
+say together, weighted by how precise they are, would be biased: which ones there are depends on the noise of those before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpdist.grids.nearest_tables import Axes
+from dpdist.grids.product_space import OpenTerm, ProductSpace, Sides, product_space_from
+from dpdist.grids.space import Functionals, NotMeasured
+from dpdist.grids.table_model import TableModel, table_model
+from dpdist.operators import Matrix
+from dpdist.privacy.noise import Noise
+
+
+@dataclass(frozen=True)
+class MeasuredTables(ProductSpace):
+    """Whole tables, in the order in which they were measured.
+
+    Attributes:
+        rate: of choosing, for one change of the most important table.
+        rounds: how many tables were chosen.
+    """
+
+    rate: Fraction = field(kw_only=True)
+    rounds: int = field(kw_only=True)
+
+    @property
+    def weights(self) -> dict[Axes, int]:
+        """What each table was multiplied with before noise was added."""
+        return {term.axes: term.multiplier for term in self.terms}
+
+    @cached_property
+    def unbiased(self) -> dict[Axes, Matrix]:
+        """The tables, in records."""
+        out, start = dict[Axes, Matrix](), 0
+        for term in self.terms:
+            values, start = self.values[start : start + term.rows], start + term.rows
+            out[term.axes] = values.reshape(term.shape) / term.multiplier
+        return out
+
+    def model(self, noise: Noise) -> TableModel:
+        """The model of all of them."""
+        return model_of(self.shape, self.unbiased, self.weights, noise)
+
+    def first(self, axes: Axes) -> Axes | None:
+        """The first table that holds some attributes; None if none does."""
+        return next((term.axes for term in self.terms if set(axes) <= set(term.axes)), None)
+
+    def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
+        held, start = self.first(tuple(asked.vectors)), 0
+        if held is None:
+            raise NotMeasured(tuple(sorted(asked.vectors)))
+        for term in self.terms:
+            values, start = self.values[start : start + term.rows], start + term.rows
+            if term.axes == held:
+                sides = [asked.vectors.get(axis, np.ones((1, size))) for axis, size in zip(held, term.shape, strict=True)]
+                yield (term, np.ones(asked.coefficients.size), sides), values
+
+    def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
+        about, arrays = super().facts()
+        return {**about, "choosing": {"rate": str(self.rate), "rounds": self.rounds}}, arrays
+
+
+def model_of(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, int], noise: Noise) -> TableModel:
+    """The model of unbiased tables, of which each was multiplied with a weight before noise was added."""
+    return table_model(shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
+
+
+def measured_tables_from(
+    facts: Mapping[str, Any], arrays: Mapping[str, Matrix], shape: tuple[int, ...], values: Matrix
+) -> MeasuredTables:
+    """The tables that ``facts`` wrote down."""
+    found, choosing = product_space_from(facts, arrays, shape, values), facts["choosing"]
+    return MeasuredTables(found.terms, shape, values, rate=Fraction(choosing["rate"]), rounds=int(choosing["rounds"]))
