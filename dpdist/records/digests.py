@@ -1,8 +1,8 @@
 """Digests of files of records: made on workers, and remembered as long as a file seems to be what it was.
 
-What is remembered of a file is its SHA-256 and the tags of its blocks, in the store, sealed under the root key (AES-256-GCM) and named
-by a commitment to its path: whoever reads the store learns how many files there are and about how large they are, and can test no
-guess of what they hold. A worker's answer is sealed under a key of the run on its way through the store.
+What is remembered of a file is its SHA-256 and the tags of its blocks, in the store, sealed under the root key (AES-256-GCM) in one of a
+few documents for each folder, named by commitments to its path: whoever reads the store learns about how large the files are together,
+and can test no guess of what they hold. A worker's answer is sealed under a key of the run on its way through the store.
 
 It saves reading only. Size, times and inode of a file, or what an object store calls it (ETag), say when to hash it again; that is
 never proof. So before a charge binds to digests that were remembered, every block of the files is compared with its tag (``verify``).
@@ -11,6 +11,7 @@ never proof. So before a charge binds to digests that were remembered, every blo
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ FOLDER = "digests"
 VERIFIED_BLOCKS = 256
 """Blocks that one task compares."""
 NONCE_BYTES = 12
+MOST_REMEMBERED = 2**22
+"""Length of a document up to which it keeps what was known of other files of the folder."""
 
 
 def seen_at(file: File) -> Seen:
@@ -57,37 +60,62 @@ class Memory:
     store: Store
     root: Secret
 
-    def recalled(self, file: File, seen: Seen) -> tuple[str, Tags] | None:
-        """Digest and tags of a file that has the mark that it had; None when nothing is known of it."""
-        name = self._name(file.path)
-        if seen.mark is None or not self.store.has_document(name):
-            return None
-        try:
-            sealed = base64.b64decode(self.store.read_document(name)["sealed"])
-            found = json.loads(self._cipher().decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], name.encode()))
-        except (StoreError, InvalidTag, KeyError, ValueError):  # altered, or of another root key: hashed again
-            return None
-        return None if found["mark"] != seen.mark else (found["digest"], replace(_read(found["tags"]), remembered=True))
+    def recalled(self, files: Sequence[File], seen: Sequence[Seen]) -> list[tuple[str, Tags] | None]:
+        """Digest and tags of each file that has the mark that it had; None when nothing is known of it."""
+        names = self._names([file.path for file in files])
+        known = {name: self._known(name) for name in dict.fromkeys(names)}
+        return [_recalled(known[name].get(file.path), each) for name, file, each in zip(names, files, seen, strict=True)]
 
-    def remember(self, file: File, seen: Seen, digest: str, tags: Tags) -> None:
-        """Keep what a run found of a file."""
-        if seen.mark is None or seen.size != tags.size or seen_at(file) != seen:
-            return
-        name, nonce = self._name(file.path), os.urandom(NONCE_BYTES)
-        found = json.dumps({"mark": seen.mark, "digest": digest, "tags": _written(tags)}).encode()
-        sealed = nonce + self._cipher().encrypt(nonce, found, name.encode())
-        self.store.write_document(name, {"sealed": base64.b64encode(sealed).decode()})
+    def remember(self, files: Sequence[File], seen: Sequence[Seen], found: Sequence[tuple[str, Tags]]) -> None:
+        """Keep what a run found of files, but for those that changed meanwhile."""
+        fresh: dict[str, dict[str, Any]] = {}
+        for file, mark, (digest, tags), name in zip(
+            files, seen, found, self._names([file.path for file in files]), strict=True
+        ):
+            if mark.mark is not None and mark.size == tags.size and seen_at(file) == mark:
+                fresh.setdefault(name, {})[file.path] = {"mark": mark.mark, "digest": digest, "tags": _written(tags)}
+        for name, new in fresh.items():
+            content, nonce = json.dumps({**self._known(name), **new}), os.urandom(NONCE_BYTES)
+            if len(content) > MOST_REMEMBERED:
+                content = json.dumps(new)
+            sealed = nonce + self._cipher().encrypt(nonce, content.encode(), name.encode())
+            self.store.write_document(name, {"sealed": base64.b64encode(sealed).decode()})
 
     def forget(self, paths: Sequence[str]) -> None:
-        """Have files hashed again by the next run."""
-        for path in paths:
-            self.store.delete(self._name(path))
+        """Have files, and what is remembered with them, hashed again by the next run."""
+        for name in dict.fromkeys(self._names(paths)):
+            self.store.delete(name)
 
-    def _name(self, path: str) -> str:
-        return f"{FOLDER}/{keys.commitment(self.root, 'place of records', path)[:32]}.json"
+    def _known(self, name: str) -> dict[str, Any]:
+        """What a document says of files by their paths; nothing where it is missing, altered or of another root key."""
+        if not self.store.has_document(name):
+            return {}
+        try:
+            sealed = base64.b64decode(self.store.read_document(name)["sealed"])
+            known: dict[str, Any] = json.loads(
+                self._cipher().decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], name.encode())
+            )
+        except (StoreError, InvalidTag, KeyError, ValueError):
+            return {}
+        return known
+
+    def _names(self, paths: Sequence[str]) -> list[str]:
+        """The document of each path: a folder's files share some few, so that many small ones are not as many documents."""
+        parts = [(path.rpartition("/")[0], hashlib.sha256(path.encode()).hexdigest()[0]) for path in paths]
+        names = {
+            part: f"{FOLDER}/{keys.commitment(self.root, 'places of records', *part)[:32]}.json"
+            for part in dict.fromkeys(parts)
+        }
+        return [names[part] for part in parts]
 
     def _cipher(self) -> AESGCM:
         return AESGCM(keys.commitment_key(self.root, "digests of records").reveal())
+
+
+def _recalled(found: dict[str, Any] | None, seen: Seen) -> tuple[str, Tags] | None:
+    if found is None or seen.mark is None or found["mark"] != seen.mark:
+        return None
+    return found["digest"], replace(_read(found["tags"]), remembered=True)
 
 
 def hashing(memory: Memory, engine: Engine) -> Hashing:
@@ -97,13 +125,11 @@ def hashing(memory: Memory, engine: Engine) -> Hashing:
 
 def _digests(memory: Memory, engine: Engine, files: Sequence[File]) -> list[tuple[str, Tags]]:
     seen = list(in_order(seen_at, files))
-    known = list(in_order(lambda pair: memory.recalled(*pair), zip(files, seen, strict=True)))
-    missing = [file for file, found in zip(files, known, strict=True) if found is None]
-    fresh = dict(zip(missing, _hashed_by(engine, missing), strict=True))
-    for file, mark in zip(files, seen, strict=True):
-        if file in fresh:
-            memory.remember(file, mark, *fresh[file])
-    return [fresh[file] if found is None else found for file, found in zip(files, known, strict=True)]
+    known = memory.recalled(files, seen)
+    missing = [i for i, found in enumerate(known) if found is None]
+    fresh = dict(zip(missing, _hashed_by(engine, [files[i] for i in missing]), strict=True))
+    memory.remember([files[i] for i in missing], [seen[i] for i in missing], list(fresh.values()))
+    return [fresh[i] if found is None else found for i, found in enumerate(known)]
 
 
 def _hashed_by(engine: Engine, files: Sequence[File]) -> list[tuple[str, Tags]]:

@@ -47,6 +47,10 @@ def file_at(path: Path) -> File:
     return File(str(path), called_by(path))
 
 
+def recalled(memory: Memory, path: Path) -> Any:
+    return memory.recalled([file_at(path)], [seen_at(file_at(path))])[0]
+
+
 def none(*_: object) -> Any:
     raise AssertionError("a file was hashed")
 
@@ -122,14 +126,55 @@ def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: Memory) -> Non
         assert secret not in content.encode()
         assert secret not in digests.base64.b64decode(sealed)
         assert secret.hex() not in name + content
-    assert memory.recalled(file_at(path), seen_at(file_at(path)))
+    assert recalled(memory, path)
     other = Memory(memory.store, Secret(bytes(32)))
-    assert other._name(str(path)) != name
-    memory.store.write_document(other._name(str(path)), {"sealed": sealed})
-    assert other.recalled(file_at(path), seen_at(file_at(path))) is None
-    moved = str(tmp_path / "y.parquet")
-    memory.store.write_document(memory._name(moved), {"sealed": sealed})  # what is known of one file, for another
-    assert memory.recalled(file_at(Path(moved)), seen_at(file_at(path))) is None
+    (theirs,) = other._names([str(path)])
+    assert theirs != name
+    memory.store.write_document(theirs, {"sealed": sealed})
+    assert recalled(other, path) is None
+    path.parent.joinpath("folder").mkdir()
+    moved = path.replace(path.parent / "folder" / path.name)
+    (mine,) = memory._names([str(moved)])
+    memory.store.write_document(mine, {"sealed": sealed})  # what is known of one folder's files, for another's
+    assert memory._known(name)
+    assert memory._known(mine) == {}
+    assert recalled(memory, moved) is None
+
+
+@pytest.mark.usefixtures("settled")
+def test_many_files_are_remembered_in_few_documents(tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written again is hashed again and the others are not; those of another source stay known while there is room."""
+    folder, by, counted = tmp_path / "data", hashing(memory, engine.inline()), list[str]()
+    folder.mkdir()
+    for number in range(100):
+        (folder / f"{number:03}.csv").write_text(f"age\n{number}\n")
+
+    def noted(path: str, called: Called) -> Any:
+        counted.append(Path(path).name)
+        return hashed(path, called)
+
+    monkeypatch.setattr(base, "hashed", noted)
+    first = source_of(folder, columns={}, hashing=by)
+    assert (len(counted), len(memory.store.names(digests.FOLDER))) == (100, 16)
+    (folder / "007.csv").write_text("age\n107\n")
+    (folder / "100.csv").write_text("age\n100\n")
+    again = source_of(folder, columns={}, hashing=by)
+    assert counted[100:] == ["007.csv", "100.csv"]
+    assert [each.remembered for each in again.tags] == [i not in (7, 100) for i in range(101)]
+    assert {*first.files} - {*again.files} == {first.files[7]}
+    source_of(folder / "100.csv", columns={}, hashing=by)
+    assert source_of(folder, columns={}, hashing=by).files == again.files
+    assert len(counted) == 102
+    monkeypatch.setattr(digests, "MOST_REMEMBERED", 1)
+    (folder / "100.csv").write_text("age\n1000\n")
+    source_of(folder / "100.csv", columns={}, hashing=by)
+    source_of(folder, columns={}, hashing=by)
+    beside = [
+        name
+        for name, each in zip(again.files, memory._names([path for path, _ in again.files]), strict=True)
+        if each == memory._names([str(folder / "100.csv")])[0]
+    ]
+    assert len(counted) == 103 + len(beside) - 1
 
 
 @pytest.mark.usefixtures("settled")

@@ -16,7 +16,7 @@ FORMATS: list[Format] = [Parquet(), Arrow(), Csv(), JsonLines(), Npy(), Zarr()]
 
 def format_of(path: str | Path) -> Format | None:
     """The format of a file or folder by its name, None for others."""
-    name = Path(path).name.lower()
+    name = str(path).lower().rstrip("/")
     return next((each for each in FORMATS if name.endswith(each.endings)), None)
 
 
