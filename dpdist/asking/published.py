@@ -15,7 +15,7 @@ from dpdist.asking import questions
 from dpdist.asking.conditions import joined
 from dpdist.asking.intervals import critical_value, difference_errors
 from dpdist.asking.products import EVERYTHING, Linear, functionals
-from dpdist.asking.questions import AtLeast, Grouping, Quantile, StatisticOf, Sum, Top, TotalOf, powers, range_of
+from dpdist.asking.questions import AtLeast, Grouping, Quantile, StatisticOf, Sum, Top, TotalOf
 from dpdist.domain.amounts import AMOUNT
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
@@ -26,8 +26,10 @@ from dpdist.page import measurement, report
 from dpdist.page.certificate import Certificate
 from dpdist.page.intervals import Possible, interval
 from dpdist.page.measurement import Measurement
+from dpdist.page.questions import notes
 from dpdist.quantities.base import Estimated
 from dpdist.quantities.intervals import fieller, ratio_error
+from dpdist.quantities.powers import powers, range_of
 from dpdist.quantities.registry import telling
 
 SUMS_AT_ONCE = 512
@@ -111,18 +113,7 @@ class Published:
     @property
     def notes(self) -> list[str]:
         """The ways in which these answers may differ from the published ones."""
-        found = []
-        if self.certificate.get("post_processing"):
-            found.append(
-                "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
-                "releases and the fit of non-negative cells, so they may differ from the published answers"
-            )
-        elif not self.certificate["mechanism"]["consistent"]:
-            found.append(
-                "the mechanism publishes every query as it was measured; these answers combine all measured values, so they may differ "
-                "from the published ones, with smaller errors"
-            )
-        return found
+        return notes(self.certificate)
 
     def ask(self, *asked: str) -> Asked:
         """Answers to questions, each with its standard error and 95 % interval. Nothing is charged.

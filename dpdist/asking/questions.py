@@ -6,16 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpdist.asking.conditions import ALL, condition, joined, parted
 from dpdist.asking.products import EVERYTHING, Linear
-from dpdist.domain import Attribute, Domain
-from dpdist.domain.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix, Operator
-from dpdist.quantities.base import Range
+from dpdist.operators import Operator
 from dpdist.quantities.means import MEAN
+from dpdist.quantities.powers import numbers
 from dpdist.quantities.registry import told
 from dpdist.workloads.base import asked_for
 
@@ -203,50 +200,6 @@ def linear(domain: Domain, text: str) -> Linear:
             raise InvalidInput(f"{text!r} cannot be read; the forms are {FORMS}")
         out += condition(domain, body[2]) * (sign * float(body[1] or 1.0))
     return out
-
-
-def powers(attribute: Attribute, what: str) -> Matrix:
-    """What every bin of an attribute adds to a sum of something of its values; nothing for records without a declared one.
-
-    Args:
-        what: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` (from the middle of the values) or ``SQUARE`` (of that).
-    """
-    given = np.zeros(attribute.size)
-    if attribute.amounts is not None:
-        given[: attribute.amounts.bins] = attribute.amounts.values(what)
-        return given
-    values = numbers(attribute)
-    away = values - (values[0] + values[-1]) / 2
-    given[: attribute.values] = {PRESENT: np.ones(values.size), AMOUNT: values, DEVIATION: away, SQUARE: away**2}[what]
-    return given
-
-
-def range_of(attribute: Attribute) -> Range:
-    """The smallest and the largest value of an attribute."""
-    if attribute.amounts is not None:
-        return attribute.amounts.range
-    values = numbers(attribute)
-    return float(values[0]), float(values[-1])
-
-
-def numbers(attribute: Attribute) -> Matrix:
-    """The whole numbers that an attribute's declared values stand for; for a column of amounts those of its bins.
-
-    Raises: InvalidInput where a bin holds more than one number.
-    """
-    if attribute.amounts is not None:
-        return attribute.amounts.values(AMOUNT)
-    if attribute.categories or attribute.times is not None:
-        raise InvalidInput(
-            f"the categories of {attribute.name!r} are no numbers, so they have no mean; ask for counts or shares"
-        )
-    edges = np.asarray(attribute.edges, dtype=np.float64)
-    if not (np.diff(edges) == 1).all():
-        raise InvalidInput(
-            f"bins of {attribute.name!r} hold more than one number, and counts do not tell where in a bin records lie; ask for the "
-            f"median of {attribute.name}"
-        )
-    return edges[:-1]
 
 
 def _numeric(domain: Domain, name: str) -> int:

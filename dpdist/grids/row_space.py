@@ -137,7 +137,7 @@ class RowSpace(MeasuredSpace):
         return out
 
     @cached_property
-    def _rows(self) -> Matrix:
+    def measured_rows(self) -> Matrix:
         """The measured rows over what B's rows say, or over the cells where B is written down."""
         rows = self.mixing.astype(np.float64)
         if isinstance(self.base, np.ndarray):
@@ -148,17 +148,17 @@ class RowSpace(MeasuredSpace):
     @cached_property
     def _triangle(self) -> tuple[Matrix, Matrix] | None:
         """The rows as Q R, None where they do not determine everything."""
-        if self._rows.shape[0] < self._rows.shape[1]:
+        if self.measured_rows.shape[0] < self.measured_rows.shape[1]:
             return None
-        q, r = scipy.linalg.qr(self._rows, mode="economic", check_finite=False)
+        q, r = scipy.linalg.qr(self.measured_rows, mode="economic", check_finite=False)
         diagonal = np.abs(np.diag(r))
         return (q, r) if diagonal.min() > 1e-10 * diagonal.max() else None
 
     @cached_property
     def _decomposed(self) -> tuple[Matrix, Matrix, Matrix]:
         """The rows as U S V', without what is rounding error."""
-        left, singular, right = scipy.linalg.svd(self._rows, full_matrices=False, check_finite=False)
-        kept = singular > max(self._rows.shape) * np.finfo(float).eps * singular[0]
+        left, singular, right = scipy.linalg.svd(self.measured_rows, full_matrices=False, check_finite=False)
+        kept = singular > max(self.measured_rows.shape) * np.finfo(float).eps * singular[0]
         return left[:, kept], singular[kept], right[kept]
 
 

@@ -39,7 +39,7 @@ def assets() -> Assets:
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(DARK)}}}}}"
     colours = f":root{{color-scheme:light dark;{variables(LIGHT)}}}{dark}"
     style = colours + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
-    script = '"use strict";\n' + _file("charts.js") + _file("table.js") + _file("compare.js")
+    script = '"use strict";\n' + _file("charts.js") + _file("table.js") + _file("ask.js") + _file("compare.js")
     allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
     allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     policy = "; ".join(f"{name} {value}" for name, value in allowed.items())

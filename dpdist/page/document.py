@@ -24,6 +24,7 @@ from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, witho
 from dpdist.page.findings import finding
 from dpdist.page.means import listed as listed_means
 from dpdist.page.plots import plot
+from dpdist.page.questions import questions
 from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.tables import column_of, query_names
 from dpdist.workloads import Block
@@ -80,6 +81,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, words, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
+    asked = questions(content, words)
     return template("page.html").render(
         title=content.title,
         release=content.release,
@@ -87,6 +89,9 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
         assets=assets(),
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
+        questions=asked,
+        asked_by=content.workload.domain.grouped.own_names[0],
+        measured="" if asked is None or asked.data is None else embedded(asked.data),
         about=content.about or {},
         files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,

@@ -18,12 +18,12 @@ import pytest
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import EVERYTHING
 from dpdist.asking.published import UNPUBLISHED, Published
-from dpdist.asking.questions import powers
 from dpdist.domain import amounts
 from dpdist.domain.amounts import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, Amounts
 from dpdist.errors import InvalidInput
 from dpdist.page import measurement
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.quantities.powers import powers
 from dpdist.quantities.registry import STATISTICS
 from dpdist.quantities.variances import correlation_of, covariance_of, variance_of
 from dpdist.release.count import count

@@ -1,0 +1,165 @@
+"""Further questions in the page of a release: its small measurement, solved and written as numbers, and the form that asks it.
+
+The page's script computes what ``dpdist ask`` computes (``dpdist/asking/published.py``), from the same numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpdist.domain import Attribute
+from dpdist.domain.amounts import AMOUNT, PRESENT
+from dpdist.errors import InvalidInput
+from dpdist.grids.solved import MOST_NUMBERS, Solved, solved
+from dpdist.operators import Matrix
+from dpdist.page.certificate import Certificate
+from dpdist.page.content import Content
+from dpdist.page.figures import Words
+from dpdist.page.intervals import Possible
+from dpdist.page.measurement import Measurement
+from dpdist.privacy.distributions import NORMAL_95
+from dpdist.quantities.powers import powers, range_of
+
+MOST_VALUES = 2000
+"""Values that the form lists of all attributes together."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What a page answers by itself.
+
+    Attributes:
+        data: for its script; None where it answers nothing.
+        why: in place of an answer, where the measurement is published all the same.
+        notes: the ways in which these answers may differ from the published ones.
+    """
+
+    data: dict[str, Any] | None
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """Attributes and levels by which records can be chosen: their titles, and whether from one value to another."""
+        given = [each for each in (self.data or {}).get("attributes", ()) if each["labels"]]
+        return [
+            {"title": one["title"], "range": one.get("edges") is not None}
+            for each in given
+            for one in (each, *each["levels"])
+        ]
+
+    @property
+    def kinds(self) -> list[tuple[str, int, str]]:
+        """What can be asked of an attribute: a word of the question, the attribute's number, and its title."""
+        given = list(enumerate((self.data or {}).get("attributes", ())))
+        numbers = [(kind, axis, each["title"]) for kind in ("total", "mean") for axis, each in given if each["numbers"]]
+        return [*numbers, *(("median", axis, each["title"]) for axis, each in given if each["ordered"])]
+
+
+def questions(content: Content, words: Words) -> Questions | None:
+    """What the page of a release answers; None where its measurement answers no further questions at all."""
+    measured = content.measurement
+    if measured is None or measured.why is not None:
+        return None
+    domain = measured.domain
+    if content.suppression is not None:
+        return Questions(None, "this page shows no answers below a limit, and does not compute them either")
+    if domain.sums_alone:
+        return Questions(None, "the release measured sums of amounts alone, and no numbers of records")
+    if sum(each.size for each in domain.attributes) > MOST_VALUES:
+        return Questions(None, f"its attributes have more than the {MOST_VALUES:,} values that a page lists")
+    normal = float(measured.noise.half_width_95(1.0)) == NORMAL_95
+    found = solved(measured.space, normal=normal)
+    if found is None:
+        return Questions(
+            None, f"a page holds measurements of up to {MOST_NUMBERS:,} numbers that tell of every value by itself"
+        )
+    attributes = [_attribute(each, words) for each in domain.attributes]
+    data = {"release": content.release, "attributes": attributes, **_noise(measured), **_written(found)}
+    possible = Possible.of(content.certificate)
+    data |= {"least": 0 if possible.non_negative else None, "records": possible.records, "scale": float(domain.scale)}
+    return Questions(data, notes=tuple(notes(content.certificate)))
+
+
+def notes(certificate: Certificate | dict[str, Any]) -> list[str]:
+    """The ways in which answers to further questions may differ from the published ones."""
+    if certificate.get("post_processing"):
+        return [
+            "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
+            "releases and the fit of non-negative cells, so they may differ from the published answers"
+        ]
+    if not certificate["mechanism"]["consistent"]:
+        return [
+            "the mechanism publishes every query as it was measured; these answers combine all measured values, so they may differ "
+            "from the published ones, with smaller errors"
+        ]
+    return []
+
+
+def _noise(measured: Measurement) -> dict[str, Any]:
+    """Its deviation, and the half widths of 95 % intervals at three concentrations, in standard errors: a parabola goes through them."""
+    noise = measured.noise
+    return {"deviation": noise.deviation, "width": [float(noise.half_width_95(share)) for share in (0.0, 0.5, 1.0)]}
+
+
+def _attribute(attribute: Attribute, words: Words) -> dict[str, Any]:
+    """What the form and the arithmetic need of an attribute: its bins, their order, its levels, and the numbers that they stand for."""
+    facts: dict[str, Any] = {
+        "name": attribute.name,
+        "title": words.title(attribute.name),
+        "size": attribute.size,
+        "declared": attribute.values,
+        "labels": [] if attribute.amounts is not None else list(attribute.labels),
+        "levels": [
+            {"name": each.name, "title": words.title(each.name), "labels": each.labels, "groups": each.groups}
+            for each in attribute.levels
+        ],
+        "edges": None,
+        "numbers": None,
+    }
+    if not attribute.categories and attribute.times is None and attribute.amounts is None:
+        facts["edges"] = [repr(float(edge)).removesuffix(".0") for edge in attribute.edges]
+    try:
+        facts["numbers"] = {"present": _list(powers(attribute, PRESENT)), "amount": _list(powers(attribute, AMOUNT))}
+        facts["numbers"]["range"] = list(range_of(attribute))
+    except InvalidInput:
+        pass  # its values are no numbers
+    return {**facts, "ordered": bool(facts["labels"]) and not attribute.categories}
+
+
+def _list(numbers: Matrix) -> list[float]:
+    return [float(each) for each in numbers]
+
+
+def _written(found: Solved) -> dict[str, Any]:
+    """The solved measurement: arrays as the base64 of their 64-bit floats, each once."""
+    arrays: dict[str, int] = {}
+
+    def put(array: Matrix) -> int:
+        text = base64.b64encode(np.ascontiguousarray(array, dtype="<f8").tobytes()).decode()
+        return arrays.setdefault(text, len(arrays))
+
+    blocks = [
+        {"axes": each.axes, "rows": each.rows, "maps": [None if one is None else put(one) for one in each.maps]}
+        for each in found.blocks
+    ]
+    matrix = found.matrix
+    shape = "none"
+    if matrix is not None:
+        shape = "diagonal" if matrix.ndim == 1 else "upper" if found.triangular else "full"
+        matrix = matrix[np.triu_indices(len(matrix))] if found.triangular else matrix
+    return {
+        "means": {str(axis): put(share) for axis, share in found.means.items()},
+        "blocks": blocks,
+        "parts": found.parts,
+        "values": put(found.values),
+        "matrix": None if matrix is None else put(matrix),
+        "shape": shape,
+        "outside": None if found.outside is None else put(found.outside),
+        "single": found.single,
+        "arrays": list(arrays),
+    }
