@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -31,6 +31,7 @@ from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Chosen, Counts, Grid, StageBytes
 from dpdist.grids.fitted_tables import parts_of
 from dpdist.grids.measured_tables import MeasuredTables, model_of
+from dpdist.grids.model_intervals import expected_distance, half_widths, largest_distances
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.non_negative import covering
 from dpdist.grids.product_space import Cells, OpenTerm
@@ -58,8 +59,9 @@ COPIES = 6
 """Of all candidates' cells, while a model of them is made."""
 DONE = (
     "answers are those of the non-negative tables that agree with each other and are closest to all measured ones, and where no table "
-    "that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard error and "
-    "no interval; standard errors of the others are those of the unbiased estimate from the first table that holds them, and each interval "
+    "that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard error, "
+    "and their intervals are no proven ones, but made of simulated noise and of a bound of all errors of their table together, which is "
+    "proven; standard errors of the others are those of the unbiased estimate from the first table that holds them, and each interval "
     "holds that of the unbiased answer, cut at what is possible"
 )
 
@@ -143,6 +145,11 @@ class RoundsGrid(Grid):
     def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
         weights = self.found(held(measured)).weights
         return [Chosen(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
+
+    def modelled(self, measured: Vector, noise: Noise) -> Mapping[Axes, float]:
+        found = self.found(held(measured))
+        bounds = largest_distances(found, self.importances, found.model(noise), noise)
+        return {axes: bounds[axes] for axes in sorted({block.asked_axes for block in self.queries.blocks} & {*bounds})}
 
     def reader(self, workload: Workload) -> Reader:
         return RoundsReader(workload, self)
@@ -239,7 +246,7 @@ class Rounds:
         scores = list[int]()
         for axes in left:
             apart = np.abs(self.layout.table(self.counts, axes) - np.rint(model.table(axes)).astype(np.int64))
-            expected = round(math.sqrt(2 / math.pi) * deviation * apart.size)
+            expected = expected_distance(deviation, apart.size)
             scores.append(self.grid.importances[axes] * (int(apart.sum()) - expected))
         return scores
 
@@ -252,7 +259,7 @@ def number_of_rounds(grid: RoundsGrid, records: float, rho: Fraction) -> int:
 
 @dataclass(frozen=True)
 class RoundsReader:
-    """Answers of the model; errors and intervals where a table that holds them was measured."""
+    """Answers of the model; errors where a table that holds them was measured, and intervals."""
 
     workload: Workload
     grid: RoundsGrid
@@ -267,16 +274,21 @@ class RoundsReader:
         """Answers, standard errors and half widths."""
         found = self.grid.found(measured)
         model = found.model(noise)
-        out = [_columns(part.axes, found, model, noise) for part in parts_of(self.workload)]
+        bounds = largest_distances(found, self.grid.importances, model, noise)
+        parts = [part.axes for part in parts_of(self.workload)]
+        widths = half_widths(found, bounds, [axes for axes in parts if axes in bounds], model, noise)
+        out = [_columns(axes, found, model, noise, widths) for axes in parts]
         answers, errors, half = (np.concatenate(each) for each in zip(*out, strict=True))
         return answers, errors, half
 
 
-def _columns(axes: Axes, found: MeasuredTables, model: TableModel, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
+def _columns(
+    axes: Axes, found: MeasuredTables, model: TableModel, noise: Noise, widths: Mapping[Axes, Matrix]
+) -> tuple[Matrix, Matrix, Matrix]:
     """Of the queries of a table. Which table they are read from, unbiased, was settled before its noise was drawn: the first."""
     answers, first = model.table(axes).ravel(), found.first(axes)
     if first is None:
-        return answers, np.full(answers.size, np.nan), np.full(answers.size, np.nan)
+        return answers, np.full(answers.size, np.nan), widths[axes].ravel()
     table = found.unbiased[first]
     unbiased = margin(table, first, axes).ravel()
     error = np.full(answers.size, noise.deviation / found.weights[first] * math.sqrt(table.size / answers.size))

@@ -13,8 +13,8 @@ class Adaptive(Mechanism):
 
     name = "adaptive"
     summary = (
-        "tables are chosen in rounds by what was measured before, and the others come from a model of them, without intervals: for many "
-        "tables at little budget"
+        "tables are chosen in rounds by what was measured before, and the others come from a model of them, without proven intervals: "
+        "for many tables at little budget"
     )
     answers = "tables of whole attributes, of at most 33,554,432 cells together"
     adaptive = True
@@ -23,7 +23,9 @@ class Adaptive(Mechanism):
         return why_no_rounds(workload)
 
     def passed_over(self, question: AutoComparison) -> str:
-        return "its error depends on the data, and only answers of measured tables have error bars; ask for it by name"
+        return (
+            "its error depends on the data, and only answers of measured tables have proven error bars; ask for it by name"
+        )
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         return adaptive(request.workload)

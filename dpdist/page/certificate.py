@@ -144,6 +144,13 @@ class NoiseChoiceFacts(TypedDict):
     why: str
 
 
+class ModelledFacts(TypedDict):
+    """``modelled[]`` of a certificate."""
+
+    table: list[str]
+    sum_of_errors_at_most: float
+
+
 class RoundsFacts(TypedDict):
     """``rounds[]`` of a certificate."""
 
@@ -342,6 +349,7 @@ class Claims(TypedDict):
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
     noise_choice: NotRequired[NoiseChoiceFacts]
+    modelled: NotRequired[list[ModelledFacts]]
     rounds: NotRequired[list[RoundsFacts]]
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]

@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+from dpdist.privacy.accounting.gaussian import RHO_DENOMINATOR
 from dpdist.privacy.accounting.laplace import epsilon_dominated_by, gaussian_equivalent
 
 FIRST_BITS = 128
@@ -31,7 +32,8 @@ def rate_for(rho: Fraction, distance: int) -> Fraction:
     >>> gaussian_equivalent(3 * rate_for(Fraction(1, 100), 3)) <= Fraction(1, 100)
     True
     """
-    found = math.floor(epsilon_dominated_by(float(rho)) * (1 - 1e-6) / distance * 2**RATE_BITS)
+    below = max(float(rho) - 2.0 / RHO_DENOMINATOR, 0.0)  # whose equivalent is rounded up
+    found = math.floor(epsilon_dominated_by(below) * (1 - 1e-6) / distance * 2**RATE_BITS)
     rate = Fraction(found, 2**RATE_BITS)
     assert rate == 0 or gaussian_equivalent(rate * distance) <= rho
     return rate

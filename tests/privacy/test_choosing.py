@@ -96,3 +96,10 @@ def test_no_pair_within_a_range_is_easier_to_tell_apart_than_the_symmetric_one()
         ends = [stats.norm.ppf(1 / (1 + np.exp(-(centres + side * wide / 2)))) for side in (1, -1)]
         apart = ends[0] - ends[1]
         assert apart[2000] >= apart[np.isfinite(apart)].max() - 1e-12
+
+
+@pytest.mark.parametrize("rho", [Fraction(77, 10**8), Fraction(1, 3 * 10**6), Fraction(1, 10**9), Fraction(1, 10**13)])
+def test_very_small_budgets_are_kept_to_although_ledgers_round_them_up(rho: Fraction) -> None:
+    rate = rate_for(rho, 1)
+    assert rate == 0 or gaussian_equivalent(rate) <= rho
+    assert rate > 0 or rho < Fraction(1, 10**12)

@@ -1,0 +1,114 @@
+"""How far the tables of a model may be from the truth: bounds that hold for every data set, and intervals by simulation.
+
+**Bounds.** In the last round the exponential mechanism chose a table c of all that were left. With probability 1 - b, its score was at most
+ln(k / b) / rate below the highest of the k scores. So for each table r that was left, the L1 distance d_r between its true counts and
+those of the model of that round is at most
+
+    e_r + (importance_c (d_c - e_c) + ln(k / b) / rate) / importance_r,
+
+e being the expected sums of absolute noise that the scores leave out. d_c is not known, but c was measured next, with noise independent of
+the choice: with m cells, their noisy distances add up to at least m g(d_c / m) - s sqrt(2 m ln(1 / b)) with probability 1 - b, where
+g(u) is the mean of |u + noise| of deviation s. (The sum of g over cells is least where all are equal, because g is convex; the sum is
+a function of the noise with a Lipschitz constant of sqrt(m).) What the model moved after that round is public, and is added.
+
+**Intervals.** The bound of a table's sum does not say which of its cells are far from the truth. Half widths are twice the error that
+redrawn noise makes in the model's answer, with the same tables, and a part of the table's bound: in proportion to the modelled count or to
+its root, whichever gives more. They are no proven intervals; docs/decisions/0044-rounds.md says how often they held the truth.
+
+Source: McKenna, Mullins, Sheldon, Miklau 2022 (AIM), section 5, for the bounds; the sharper d_c is ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import scipy
+
+from dpdist.grids.measured_tables import MeasuredTables, model_of
+from dpdist.grids.nearest_tables import Axes
+from dpdist.grids.table_model import TableModel
+from dpdist.operators import Matrix
+from dpdist.privacy.noise import Noise
+
+MISSED = 0.05
+"""The probability with which bounds may miss, all of a release together; half of it for the choice, half for the noise after it."""
+DRAWS = 10
+"""Simulated measurements."""
+LEAST = 0.25
+"""The least modelled count of which the root is taken."""
+SHARE = 1.5
+"""Of a table's bound, spread over its cells: with 1 intervals held 0.92 of the counts of one drawn data set, 0.95 or more of others."""
+
+
+def expected_distance(deviation: float, cells: int) -> int:
+    """The expected sum of the absolute noise in the cells of a table, as scores leave it out."""
+    return round(math.sqrt(2 / math.pi) * deviation * cells)
+
+
+def largest_distances(
+    found: MeasuredTables, importances: Mapping[Axes, int], model: TableModel, noise: Noise
+) -> dict[Axes, float]:
+    """Of each table that rounds could have chosen and that no measured one holds: a bound of the sum of the errors of all its answers.
+
+    With a probability of 95 % all hold at once, whatever the data are.
+
+    Args:
+        importances: of the tables that rounds choose from.
+        model: of all that was measured.
+    """
+    before, last = found.terms[:-1], found.terms[-1].axes
+    rows = sum(term.rows for term in before)
+    former = replace(found, terms=before, values=found.values[:rows]).model(noise)
+    left = [axes for axes in importances if axes not in {term.axes for term in before}]
+    deviation = noise.deviation / found.weights[last]
+    apart = np.abs(found.unbiased[last] - np.rint(former.table(last)))
+    own = importances[last] * (
+        distance_behind(float(apart.sum()), apart.size, deviation) - expected_distance(deviation, apart.size)
+    )
+    slack = math.log(2 * len(left) / MISSED) * max(importances.values()) / max(float(found.rate), 1e-300)
+    out = {}
+    for axes in left:
+        if found.first(axes) is None:
+            there = np.rint(former.table(axes))
+            most = expected_distance(deviation, there.size) + (own + slack) / importances[axes]
+            out[axes] = most + float(np.abs(there - model.table(axes)).sum())
+    return out
+
+
+def distance_behind(noisy: float, cells: int, deviation: float) -> float:
+    """The most by which cells are apart, if with noise of a deviation they seem to be so far apart together."""
+    mean = (noisy + deviation * math.sqrt(2 * cells * math.log(2 / MISSED))) / cells
+
+    def lack(apart: float) -> float:
+        near = math.sqrt(2 / math.pi) * deviation * math.exp(-((apart / deviation) ** 2) / 2)
+        return near + apart * math.erf(apart / deviation / math.sqrt(2)) - mean
+
+    return 0.0 if lack(0.0) >= 0 else cells * float(scipy.optimize.brentq(lack, 0.0, mean))
+
+
+def half_widths(
+    found: MeasuredTables, bounds: Mapping[Axes, float], wanted: Iterable[Axes], model: TableModel, noise: Noise
+) -> dict[Axes, Matrix]:
+    """Half widths of the intervals of some tables of the model. The seed of the simulation is public: it follows from the measurement."""
+    seed = hashlib.sha256(found.values.astype("<i8").tobytes()).digest()[:4]
+    state = np.random.RandomState(int.from_bytes(seed, "big"))  # NumPy keeps its streams the same for ever
+    squares = {axes: np.zeros_like(model.table(axes)) for axes in wanted}
+    for _ in range(DRAWS if squares else 0):
+        drawn = {
+            axes: model.table(axes) + noise.kind.simulated(state, table.shape) * (noise.deviation / found.weights[axes])
+            for axes, table in found.unbiased.items()
+        }
+        other = model_of(found.shape, drawn, found.weights, noise)
+        for axes in squares:
+            squares[axes] += (other.table(axes) - model.table(axes)) ** 2 / DRAWS
+    out = {}
+    for axes, square in squares.items():
+        table = model.table(axes)
+        root = np.sqrt(np.maximum(table, LEAST))
+        share = np.maximum(root / root.sum(), table / max(float(table.sum()), 1.0))
+        out[axes] = 2 * np.sqrt(square) + SHARE * bounds[axes] * share
+    return out
