@@ -47,7 +47,6 @@ WHY_NOT = {
     "grids.adaptive.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
     "grids.dense.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
     "grids.fitted_tables.FEW_CELLS": "which of two fits is taken, and the certificate names it; each has tests of its own",
-    "grids.joint.JOINT_CELLS": REFUSAL,
     "grids.participations.CHAINS": "how many are looked at before a bound is taken: CHAIN_WORK is shrunk for the bound",
     "grids.space.MISSING_ENTRIES": REFUSAL,
     "grids.space.MOST_PRODUCTS": REFUSAL,
