@@ -92,7 +92,7 @@ def memory_plan(
     if by_tables and held_whole(workload):
         out.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
     elif by_tables and has_levels(workload):
-        out.insert(3, StageMemory("fit", MEMORY_SHARE * line_bytes(workload), worker, True))
+        out.insert(3, StageMemory("fit", max(takes.answer, MEMORY_SHARE * line_bytes(workload)), worker, True))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
         out.insert(1, StageMemory("gram", gram.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
     return out
