@@ -120,7 +120,7 @@ class RoundsGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
         facts = ("rounds", self.shape, sorted(self.importances.items()), self.distance, self.sensitivity_squared)
-        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH)
+        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, "tree")
         return hashlib.sha256(repr((facts, rules)).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
@@ -252,9 +252,9 @@ class Rounds:
 
 
 def number_of_rounds(grid: RoundsGrid, records: float, rho: Fraction) -> int:
-    """More rounds, with more noise each, where there are more records or there is more budget."""
+    """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes."""
     wanted = math.ceil(math.pow(records * math.sqrt(rho) / grid.distance, GROWTH) / EACH)
-    return max(1, min(wanted, len(grid.importances)))
+    return min(max(wanted, len(grid.alone) - 1), len(grid.importances))
 
 
 @dataclass(frozen=True)
