@@ -7,14 +7,18 @@ import hashlib
 import importlib.resources
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
+from dpdist.language import plural, recalled, say, speaking, spoken, written
 from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
+from dpdist.page.numbers import plain
 from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
 
 
@@ -23,7 +27,7 @@ class Assets:
     """Style and script of a page.
 
     Attributes:
-        look: colours and rules of charts, for files that the script saves.
+        look: colours and rules of charts, for files that the script saves, and what it says in the page's language.
         policy: allows this style and this script, by their digests, and images that the script makes; nothing else.
     """
 
@@ -33,17 +37,30 @@ class Assets:
     policy: str
 
 
-@cache
 def assets() -> Assets:
-    """Those of all pages."""
+    """Those of pages in the language that is spoken."""
+    return _assets(spoken().code)
+
+
+@cache
+def _assets(code: str) -> Assets:
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(DARK)}}}}}"
     colours = f":root{{color-scheme:light dark;{variables(LIGHT)}}}{dark}"
     style = colours + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
-    script = '"use strict";\n' + _file("charts.js") + _file("table.js") + _file("ask.js") + _file("compare.js")
+    script = (
+        '"use strict";\n'
+        + _file("words.js")
+        + _file("charts.js")
+        + _file("table.js")
+        + _file("ask.js")
+        + _file("compare.js")
+    )
     allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
     allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     policy = "; ".join(f"{name} {value}" for name, value in allowed.items())
-    return Assets(style, script, embedded({"colours": variables(LIGHT), "rules": STYLE}), policy)
+    with speaking(code):
+        words = spoken().scripts
+    return Assets(style, script, embedded({"colours": variables(LIGHT), "rules": STYLE, "words": words}), policy)
 
 
 def _hash(text: str) -> str:
@@ -80,8 +97,18 @@ def _templates() -> jinja2.Environment:
         "link": link,
         "capitalised": capitalised,
         "unbroken": unbroken,
+        "recalled": recalled,
+        "plain": plain,
     }
+    environment.globals |= {"say": partial(_marked, say), "plural": partial(_marked, plural), "spoken": spoken}
     return environment
+
+
+def _marked(said: Callable[..., str], *given: Any, **values: Any) -> Markup:
+    """What is said as markup: sentences hold none (a test looks), values may be elements, and texts among them are escaped."""
+    return Markup(
+        said(*given, **{name: escape(value) if isinstance(value, str) else value for name, value in values.items()})
+    )
 
 
 def capitalised(text: str) -> str:
@@ -107,6 +134,6 @@ def link(text: str) -> str:
 def day(text: str) -> str:
     """A date as readers write it; other texts as they are."""
     try:
-        return date.fromisoformat(text).strftime("%-d %B %Y")
+        return written(date.fromisoformat(text), "%-d %B %Y")
     except ValueError:
         return text

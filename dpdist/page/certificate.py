@@ -331,6 +331,7 @@ class Claims(TypedDict):
     """What a plan claims of its release."""
 
     release: str
+    language: NotRequired[str]
     period: str | None
     dataset: str
     spec_digest: str

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from dpdist.language import say
 from dpdist.page.content import Content
 
 
@@ -14,8 +15,8 @@ def in_words(content: Content) -> str:
     facts = _facts(content)
     year = f" ({facts['year']})" if facts["year"] else ""
     whole = f"{', '.join(facts['authors'])}{year}: " if facts["authors"] else ""
-    address = f" {facts['address']}" if facts["address"] else ""
-    return f"{whole}{content.title}. Differentially private release {content.release}.{address}"
+    told = say("Differentially private release {release}.", release=content.release)
+    return " ".join(filter(None, [f"{whole}{content.title}.", told, facts["address"]]))
 
 
 def cff(content: Content) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.language import say
 from dpdist.page.assets import assets, embedded, template
 from dpdist.page.charts import Axis, Figure
 from dpdist.page.figures import Words
@@ -91,7 +92,7 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
         held.append(one)
     held.sort(key=found.index, reverse=True)
     rows = [
-        (f"{one.query}", plain(one.before, 1), plain(one.after, 1), _signed(one), "yes" if one.sure else "no")
+        (f"{one.query}", plain(one.before, 1), plain(one.after, 1), _signed(one), say("yes" if one.sure else "no"))
         for one in listed[:MOST_SHOWN]
     ]
     return template("compare.html").render(
@@ -117,7 +118,8 @@ def _figure(listed: Sequence[Difference], second: Edition, dataset: str, counted
         return None
     change, half = (np.array([[getattr(one, name)] for one in some]) for name in ("change", "half"))
     axis = Axis("", [one.query for one in some])
-    figure = Figure("bars", f"Differences of {dataset}", axis, ("",), change, half, f"Difference, {counted}")
+    title, measure = say("Differences of {dataset}", dataset=dataset), say("Difference, {counted}", counted=counted)
+    figure = Figure("bars", title, axis, ("",), change, half, measure)
     return plot(figure, "", second.release, dataset, counted)
 
 

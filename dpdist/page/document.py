@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from dpdist.arrays.vector import batches
 from dpdist.domain import DROP
+from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
 from dpdist.page import charts, citing
 from dpdist.page.assets import assets, embedded, template
@@ -23,6 +25,7 @@ from dpdist.page.content import Content, formats_of
 from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
 from dpdist.page.means import listed as listed_means
+from dpdist.page.numbers import plain
 from dpdist.page.plots import plot
 from dpdist.page.questions import questions
 from dpdist.page.suppression import suppressed_sentence
@@ -41,7 +44,7 @@ BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
-COLUMNS = ("query", "answer", "standard error", "95 % interval")
+COLUMNS = (later("query"), later("answer"), later("standard error"), later("95 % interval"))
 
 Numbers = tuple[Matrix, ...]
 """Answers, standard errors, half widths, and both ends of the intervals."""
@@ -54,6 +57,11 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
         digits: decimals that are published.
         files: names of those that lie beside the page, to which it links.
     """
+    with speaking(content.certificate.get("language", "en")):
+        return _page(content, digits, files)
+
+
+def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     sections: list[dict[str, Any]] = []
     listed: list[tuple[int, Block, Numbers]] = []
     rows = drawn = 0
@@ -65,7 +73,8 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
             numbers = (*content.rounded(*place), *content.intervals(*place, ends)[2:])
         shown, named = without_amounts(block, content.workload.domain, words)
         figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
-        figures = [(subtitle, replace(figure, ends=ends)) for subtitle, figure in figures]
+        name = named.heading(block.name, block.heads(content.workload.domain.names))
+        figures = [(subtitle, replace(figure, ends=ends, name=name)) for subtitle, figure in figures]
         whole = content.whole[len(sections)] if content.whole else None
         beyond = 0 if whole is None else whole.beyond
         figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
@@ -82,6 +91,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
     data = _page_data(content, words, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
     asked = questions(content, words)
+    heading = partial(words.heading, names=content.workload.domain.columns)
     return template("page.html").render(
         title=content.title,
         release=content.release,
@@ -95,8 +105,8 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
         about=content.about or {},
         files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,
-        means=[] if content.means is None else listed_means(content.means),
-        variances=[] if content.variances is None else listed_means(content.variances, "value"),
+        means=[] if content.means is None else listed_means(content.means, heading),
+        variances=[] if content.variances is None else listed_means(content.variances, heading, "value"),
         drawn={
             table: _drawn(content, words, rows)
             for table, rows in (("means", content.means), ("variances", content.variances))
@@ -108,7 +118,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
-        columns=COLUMNS,
+        columns=[say(name) for name in COLUMNS],
         first=_first_rows(data),
         data=embedded(data),
     )
@@ -128,9 +138,9 @@ def _draw_single_answers(
     axis = Axis("", [block.name for _, block, _ in single])
     value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
     counted = words.counted[:1].upper() + words.counted[1:]
-    note = "Groups of one answer each, side by side."
-    between = min(ends[number][0] for number, _, _ in single), max(ends[number][1] for number, _, _ in single)
-    figure = Figure("bars", "single answers", axis, ("",), value, half, counted, note=note, ends=between)
+    note = say("Groups of one answer each, side by side.")
+    between = min(ends[place][0] for place, _, _ in single), max(ends[place][1] for place, _, _ in single)
+    figure = Figure("bars", say("single answers"), axis, ("",), value, half, counted, note=note, ends=between)
     sections[single[0][0]]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
@@ -226,19 +236,24 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
     facts = certificate.get("selection")
     if facts is None:
         return None
-    names = "The" if facts["names"] is None else f"The {facts['names']:,}"
-    return (
-        f"{names} names of {facts['attribute']} were selected from the records, by {facts['share']:.0%} of the budget: a name of "
-        f"{facts['selected_half_of_the_time']:,} records is selected half of the time, one of {facts['selected_almost_always']:,} almost "
-        f"always, and one that a single protected unit has with a probability of {facts['delta']:.1e} at most. Records of all other names "
-        "are counted together"
+    attribute = facts["attribute"]
+    if facts["names"] is None:
+        names = say("The names of {attribute}", attribute=attribute)
+    else:
+        names = say("The {names:,} names of {attribute}", names=facts["names"], attribute=attribute)
+    return say(
+        "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} records is selected "
+        "half of the time, one of {selected_almost_always:,} almost always, and one that a single protected unit has with a probability of "
+        "{delta:.1e} at most. Records of all other names are counted together",
+        which=names,
+        **facts,
     )
 
 
 OUTSIDE = {
-    "clip": "values below or above those declared are counted at the nearest one",
-    "drop": "records with any other value are left out of all answers",
-    "error": "a record with any other value would have stopped the release",
+    "clip": later("values below or above those declared are counted at the nearest one"),
+    "drop": later("records with any other value are left out of all answers"),
+    "error": later("a record with any other value would have stopped the release"),
 }
 
 
@@ -248,42 +263,52 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
     attributes, sums = method.get("attributes", {}), method.get("sums", {})
     told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
     if "record" in method:
-        told = [f"A record is {method['record']}.", *told]
+        told = [say("A record is {record}.", record=recalled(method["record"])), *told]
     return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
 
 
 def _clamped(facts: dict[str, Any]) -> str:
     """What happened to amounts beyond their range, between the values of their grid, and missing ones."""
-    low, high, step = (f"{facts[name]:,.12g}" for name in ("from", "to", "step"))
-    told = (
-        f"an amount below {low} is added up as {low}, one above {high} as {high}, and one in between to the nearest {step}"
-    )
-    missing, most = facts["missing"], facts.get("most_per_person")
-    if most is not None:
-        told += (
-            f"; the amounts of a person that add up to more than {most:,.12g} are scaled down to it in proportion and rounded down to the "
+    told = [
+        say(
+            "an amount below {low:,.12g} is added up as {low:,.12g}, one above {high:,.12g} as {high:,.12g}, and one in between to the "
+            "nearest {step:,.12g}",
+            low=facts["from"],
+            high=facts["to"],
+            step=facts["step"],
+        )
+    ]
+    if facts.get("most_per_person") is not None:
+        bounded = later(
+            "the amounts of a person that add up to more than {most:,.12g} are scaled down to it in proportion and rounded down to the "
             "grid, so that sums and means are too small where somebody has more"
         )
-    if missing is None:
-        return f"{told}; a record without an amount would have stopped the release"
-    return f"{told}; records without an amount are left out of sums and means"
+        told.append(say(bounded, most=facts["most_per_person"]))
+    if facts["missing"] is None:
+        told.append(say("a record without an amount would have stopped the release"))
+    else:
+        told.append(say("records without an amount are left out of sums and means"))
+    return "; ".join(told)
 
 
 def _excluded(facts: dict[str, Any]) -> list[str]:
     """What happened to records without a declared value of one attribute."""
     other, missing = facts.get("other"), facts.get("missing")
-    out = [OUTSIDE[facts["outside"]]] if other is None else [f"records with any other value are {_counted_as(other)}"]
-    if missing is not None:
-        out.append(f"records without a value are {_counted_as(missing)}")
+    if other is None:
+        out = [say(OUTSIDE[facts["outside"]])]
+    elif other == DROP:
+        out = [say("records with any other value are left out of the answers that use it")]
+    else:
+        out = [say("records with any other value are counted as {label!r}", label=other)]
+    if missing == DROP:
+        out.append(say("records without a value are left out of the answers that use it"))
+    elif missing is not None:
+        out.append(say("records without a value are counted as {label!r}", label=missing))
     elif facts["outside"] in ("clip", "drop"):
-        out.append("records without a value are left out of all answers")
+        out.append(say("records without a value are left out of all answers"))
     elif other is not None:
-        out.append("a record without a value would have stopped the release")
+        out.append(say("a record without a value would have stopped the release"))
     return out
-
-
-def _counted_as(label: str) -> str:
-    return "left out of the answers that use it" if label == DROP else f"counted as {label!r}"
 
 
 def _page_data(
@@ -291,13 +316,13 @@ def _page_data(
 ) -> dict[str, Any]:
     """Columns of the page's table."""
     names = tuple(map(words.title, content.workload.domain.columns))
-    out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": COLUMNS}
+    out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": [say(name) for name in COLUMNS]}
     out |= {"query": [], "group": [], **{name: [] for name in NUMBERS}}
-    for number, block, (answer, error, _, low, high) in listed:
+    for place, block, (answer, error, _, low, high) in listed:
         query, _ = query_names(block, names, 0, block.queries)
         shown = ~np.isnan(answer)
         out["query"] += query.filter(pa.array(shown)).to_pylist()
-        out["group"] += [number] * int(shown.sum())
+        out["group"] += [place] * int(shown.sum())
         for name, column in zip(NUMBERS, (answer, error, low, high), strict=True):
             out[name] += [None if math.isnan(value) else value for value in column[shown].tolist()]
     return out
@@ -313,9 +338,9 @@ def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     return [
         (
             query,
-            f"{answer:,.1f}",
-            "not known" if error is None else f"{error:,.2f}",
-            "not known" if low is None else f"{low:,.1f} to {high:,.1f}",
+            plain(answer, 1),
+            say("not known") if error is None else plain(error, 2),
+            say("not known") if low is None else say("{low} to {high}", low=plain(low, 1), high=plain(high, 1)),
         )
         for query, answer, error, low, high in zip(*columns, strict=True)
     ]

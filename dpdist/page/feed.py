@@ -9,6 +9,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
+from dpdist.language import later, say
 from dpdist.page.assets import day
 from dpdist.page.trends import Edition
 
@@ -32,7 +33,7 @@ def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | N
     ]
     feed = {
         "version": "https://jsonfeed.org/version/1.1",
-        "title": f"{dataset}: differentially private releases",
+        "title": say("{dataset}: differentially private releases", dataset=dataset),
         "items": items,
     }
     if address is not None:
@@ -48,15 +49,18 @@ def _title(dataset: str, one: Edition) -> str:
 
 def _summary(one: Edition) -> str:
     privacy = one.certificate["privacy"]
-    delta = f" at delta {privacy['delta']:.0e}" if privacy["delta"] else ""
-    period = f"Period {one.certificate['period']}. " if one.certificate["period"] else ""
-    return f"{period}{one.certificate['queries']:,} answers, each with its 95 % interval; epsilon {privacy['epsilon']:.4g}{delta}."
+    delta = say(" at delta {delta:.0e}", delta=privacy["delta"]) if privacy["delta"] else ""
+    period = say("Period {period}.", period=day(one.certificate["period"])) if one.certificate["period"] else ""
+    told = later("{queries:,} answers, each with its 95 % interval; epsilon {epsilon:.4g}{delta}.")
+    answers = say(told, queries=one.certificate["queries"], epsilon=privacy["epsilon"], delta=delta)
+    return " ".join(filter(None, [period, answers]))
 
 
 def _rss(dataset: str, base: str, found: Sequence[Edition]) -> str:
     root = ElementTree.Element("rss", version="2.0")
     channel = ElementTree.SubElement(root, "channel")
-    _texts(channel, title=f"{dataset}: differentially private releases", link=base, description="New and revised tables.")
+    title, about = say("{dataset}: differentially private releases", dataset=dataset), say("New and revised tables.")
+    _texts(channel, title=title, link=base, description=about)
     for one in reversed(found):
         item = ElementTree.SubElement(channel, "item")
         _texts(item, title=_title(dataset, one), link=f"{base}{one.release}/index.html", description=_summary(one))

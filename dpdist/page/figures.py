@@ -14,9 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpdist.domain import Domain
+from dpdist.language import group_name, later, recalled, say
 from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, Toeplitz
 from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.numbers import listed, number_text, plain, with_interval
+from dpdist.page.charts.figure import Reached
+from dpdist.page.numbers import listed, number_text, with_interval
 from dpdist.workloads import Block
 
 MOST_SERIES = 4
@@ -30,6 +32,19 @@ LARGEST = 30
 """Of more than ``MOST_BARS`` values the largest ones are drawn."""
 MOST_LABELS = 100_000
 """Bins that are named for readers."""
+_HEADINGS = {
+    "count": later("{counted} with {told}"),
+    "sum": later("Sum of {told}"),
+    "deviations": later("Deviations of {told}"),
+    "squares": later("Squares of {told}"),
+    "products": later("Products of {told}"),
+    "mean": later("Mean of {told}"),
+    "variance": later("Variance of {told}"),
+    "standard deviation": later("Standard deviation of {told}"),
+    "covariance": later("Covariance of {told}"),
+    "correlation": later("Correlation of {told}"),
+}
+"""Of the groups of queries about amounts."""
 MOST_MAPS = 12
 """Charts of one group of queries over three attributes or more."""
 
@@ -54,7 +69,7 @@ class Words:
     def of(certificate: dict[str, Any]) -> Words:
         """Those of a certificate; of older ones the plain names."""
         method = certificate.get("method") or {}
-        return Words(method.get("counted", "records"), method.get("attributes", {}), method.get("sums", {}))
+        return Words(recalled(method.get("counted", "records")), method.get("attributes", {}), method.get("sums", {}))
 
     def title(self, name: str) -> str:
         """The title of an attribute, or of a column of amounts."""
@@ -69,15 +84,25 @@ class Words:
         of, _, by = group.removeprefix("cdf of ").partition(" by ")
         others = by.split(", ") if by else []
         if group.startswith("cdf of ") and known >= {of, *others}:
-            return f"Cumulative {self.title(of)}" + (f" by {listed([self.title(name) for name in others])}" if by else "")
+            grouped = self._by(listed([self.title(name) for name in others]) if by else "")
+            return say("Cumulative {title}{grouped}", title=self.title(of), grouped=grouped)
         what, _, rest = group.partition(" of ")
         added, _, by = rest.partition(" by ")
         columns = added.split(" and ")
-        if what in self._units and set(columns) <= set(self.amounts):
+        if what in _HEADINGS and set(columns) <= set(self.amounts):
             told = listed([self.title(column) for column in columns])
-            named = f"{_capital(self.counted)} with {told}" if what == "count" else f"{_capital(what)} of {told}"
-            return named + (f" by {self.heading(by, names)}" if by else "")
+            return say(_HEADINGS[what], counted=_capital(self.counted), told=told) + self._by(
+                self.heading(by, names) if by else ""
+            )
+        head, _, by = group.partition(" by ")
+        over = by.split(", ") if by else []
+        if known >= set(over):
+            return group_name(head) + self._by(listed([self.title(name) for name in over]) if by else "")
         return group
+
+    @staticmethod
+    def _by(others: str) -> str:
+        return say(" by {others}", others=others) if others else ""
 
     def unit_of(self, group: str) -> str | None:
         """What the answers of a group of sums are measured in; None for other groups, which count records."""
@@ -85,17 +110,20 @@ class Words:
         columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
         if what == "count" or what not in self._units or not set(columns) <= set(self.amounts):
             return None
-        units = [str(self.amounts[column].get("unit") or f"units of {self.title(column)}") for column in columns]
-        return self._units[what].format(" times ".join(units))
+        units = [
+            str(self.amounts[column].get("unit") or say("units of {title}", title=self.title(column))) for column in columns
+        ]
+        unit = units[0] if len(units) == 1 else say("{unit} times {other}", unit=units[0], other=units[1])
+        return say(self._units[what], unit=unit)
 
     _units: ClassVar = {
         "count": "",
-        "sum": "{}",
-        "deviations": "{}",
-        "squares": "{} squared",
-        "products": "{}",
-        "mean": "{}",
-        "variance": "{} squared",
+        "sum": "{unit}",
+        "deviations": "{unit}",
+        "squares": later("{unit} squared"),
+        "products": "{unit}",
+        "mean": "{unit}",
+        "variance": later("{unit} squared"),
     }
 
     def axis(self, domain: Domain, place: int, picked: Matrix | None = None) -> Axis:
@@ -130,7 +158,7 @@ class Words:
         """What a density is per: one unit of an attribute."""
         unit = self.attributes.get(name, {}).get("unit")
         if not unit:
-            return f"unit of {self.title(name)}"
+            return say("unit of {title}", title=self.title(name))
         return str(unit[:-1] if unit.endswith("s") and not unit.endswith("ss") else unit)
 
 
@@ -154,10 +182,10 @@ def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:
     """What readers call bins: whole numbers by themselves, others from edge to edge; what lies beyond counts in open ends."""
     texts = [number_text(float(edge)) for edge in edges]
     whole = bool((np.diff(edges) == 1).all()) and float(edges[0]).is_integer()
-    names = texts[:-1] if whole else [f"{low} to under {high}" for low, high in pairwise(texts)]
+    names = texts[:-1] if whole else [say("{low} to under {high}", low=low, high=high) for low, high in pairwise(texts)]
     if open_ends and len(names) > 1:
-        names[0] = f"{texts[0]} or less" if whole else f"under {texts[1]}"
-        names[-1] = f"{texts[-2]} or more"
+        names[0] = say("{high} or less", high=texts[0]) if whole else say("under {high}", high=texts[1])
+        names[-1] = say("{low} or more", low=texts[-2])
     return tuple(names)
 
 
@@ -212,10 +240,10 @@ def _beside(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str:
         names = [
             f"{domain.names[place]} {label}" for place, labels in zip(block.axes, left, strict=True) for label in labels
         ]
-        return f"Not drawn: {listed(names)}; the table has them."
+        return say("Not drawn: {names}; the table has them.", names=listed(names))
     first = len(values) - len(left[0])
     texts = [f"{label} {with_interval(float(values[first + k]), float(half[first + k]))}" for k, label in enumerate(left[0])]
-    return f"Not drawn: {listed(texts)}."
+    return say("Not drawn: {names}.", names=listed(texts))
 
 
 def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:
@@ -276,37 +304,52 @@ def _along(
         return _bars(title, axis, counted, series, values, half)
     if kind == "filter":
         return thinned(
-            Figure("curve", title, axis, series, values, half, f"{counted}: {title.split(' by ', maxsplit=1)[0]}")
+            Figure(
+                "curve", title, axis, series, values, half, f"{counted}: {group_name(title.split(' by ', maxsplit=1)[0])}"
+            )
         )
     if kind == "up to":
-        return thinned(_cumulative(title, axis, f"{counted} {{}} each value of {words.title(name)}", series, values, half))
+        return thinned(_cumulative(title, axis, counted, words.title(name), series, values, half))
     notes, widths, measure = [], None, counted
     if not axis.even:
         widths = np.diff(axis.edges)
-        measure = f"{counted} per {words.per(name)}"
-        notes.append(
+        measure = say("{counted} per {unit}", counted=counted, unit=words.per(name))
+        told = later(
             "Bins differ in width: a step's height is the count divided by the width, so that its area stands for the count."
         )
+        notes.append(say(told))
     if axis.open_low or axis.open_high:
-        notes.append(
-            f"The arrows mark open ends: the first and the last step also hold the {words.counted} with lower and higher values."
+        told = later(
+            "The arrows mark open ends: the first and the last step also hold the {counted} with lower and higher values."
         )
+        notes.append(say(told, counted=words.counted))
     figure = Figure(
         "steps", title, axis, series, values, half, measure, widths=widths, note=" ".join(notes), filled=len(series) == 1
     )
     return thinned(figure)
 
 
-def _cumulative(title: str, axis: Axis, measure: str, series: tuple[str, ...], values: Matrix, half: Matrix) -> Figure:
+_UP_TO: dict[Reached, str] = {
+    "below": later("{counted} below each value of {title}"),
+    "at or below": later("{counted} at or below each value of {title}"),
+}
+
+
+def _cumulative(
+    title: str, axis: Axis, counted: str, name: str, series: tuple[str, ...], values: Matrix, half: Matrix
+) -> Figure:
     """Steps that rise where a count is reached: at whole numbers, or at the upper edges of bins."""
     assert axis.edges is not None
     edges, labels = axis.edges, axis.labels
-    where = "at or below" if axis.unit_steps or axis.named else "below"
+    where: Reached = "at or below" if axis.unit_steps or axis.named else "below"
     if where == "below":
-        labels = [f"below {number_text(float(edge))}" for edge in edges[1:]] if axis.clock is None else labels
+        reached = [say("below {high}", high=number_text(float(edge))) for edge in edges[1:]]
+        labels = reached if axis.clock is None else labels
         edges = np.append(edges[1:], edges[-1] + 0.03 * (edges[-1] - edges[0]))
     closed = replace(axis, edges=edges, labels=labels, open_low=False, open_high=False)
-    return Figure("steps", title, closed, series, values, half, measure.format(where), cumulative=True)
+    return Figure(
+        "steps", title, closed, series, values, half, say(_UP_TO[where], counted=counted, title=name), cumulative=where
+    )
 
 
 def _bars(title: str, axis: Axis, counted: str, series: tuple[str, ...], values: Matrix, half: Matrix) -> Figure:
@@ -315,12 +358,13 @@ def _bars(title: str, axis: Axis, counted: str, series: tuple[str, ...], values:
     axis, values, half = axis.some(order), values[order], half[order]
     figure = Figure("bars", title, axis, series, values, half, counted)
     if math.isfinite(figure.broken_at):
-        figure = replace(figure, note="Broken bars are longer than they are drawn.")
+        figure = replace(figure, note=say("Broken bars are longer than they are drawn."))
     if len(values) * len(series) <= MOST_BARS:
         return figure
     most = max(4, LARGEST // len(series))
     picked = np.argsort(-values.sum(axis=1), kind="stable")[:most]
-    note = f"Drawn are the {most} largest of {plain(len(values))}, in the order of their answers; the table has all."
+    told = later("Drawn are the {most} largest of {all:,}, in the order of their answers; the table has all.")
+    note = say(told, most=most, all=len(values))
     return replace(figure, axis=axis.some(picked), values=values[picked], half=half[picked], note=note)
 
 
@@ -332,7 +376,7 @@ def thinned(figure: Figure) -> Figure:
     buckets = max(2, MOST_POINTS // (2 * series))
     every = math.ceil(count / buckets)
     picked = extremes(figure.heights, every)
-    note = f"Drawn are the highest and the lowest of every {plain(every)} values; the table has all."
+    note = say("Drawn are the highest and the lowest of every {every:,} values; the table has all.", every=every)
     return replace(
         figure,
         kind="curve",
@@ -400,7 +444,7 @@ def long_figure(block: Block, domain: Domain, words: Words, parts: Callable[[], 
         half.append(spread[picked])
     where = np.concatenate(rows)
     axis = words.axis(domain, block.axes[0], where)
-    note = f"Drawn are the highest and the lowest of every {plain(every)} steps; the files have all."
+    note = say("Drawn are the highest and the lowest of every {every:,} steps; the files have all.", every=every)
     counted = _capital(words.counted)
     columns = (np.concatenate(values)[:, None], np.concatenate(half)[:, None])
-    return Figure("curve", block.name, axis, ("",), *columns, f"{counted}: {block.name}", note=note)
+    return Figure("curve", block.name, axis, ("",), *columns, f"{counted}: {group_name(block.name)}", note=note)

@@ -12,10 +12,32 @@ import math
 
 import numpy as np
 
+from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page.charts import Figure
 from dpdist.page.numbers import listed, number_text, with_interval
 
+_WHAT = {"density": later("the density"), "value": later("the value"), "count": later("the count"), "sum": later("the sum")}
+"""What may be highest somewhere."""
+_NONE = {
+    "density": later("no density stands out of the noise; the highest is {shown}."),
+    "value": later("no value stands out of the noise; the highest is {shown}."),
+    "count": later("no count stands out of the noise; the highest is {shown}."),
+    "sum": later("no sum stands out of the noise; the highest is {shown}."),
+}
+_HIGHEST = (
+    later("{what} is highest at {place}: {shown}."),
+    later("{what} is highest at {first} or {last}: {shown} at {place}."),
+    later("{what} is highest somewhere between {first} and {last}: {shown} at {place}."),
+)
+"""By how many places noise leaves: one, two, or more."""
+_HALF = {
+    ("below", True): later("half lie below {place}{between}."),
+    ("at or below", True): later("half lie at or below {place}{between}."),
+    ("below", False): later("half of the {shown} lie below {place}{between}."),
+    ("at or below", False): later("half of the {shown} lie at or below {place}{between}."),
+}
+"""By where counts are reached, and whether there are so many series that their totals are left out."""
 MOST_SHOWN = 3
 """Answers that a sentence names when noise does not tell which is the largest."""
 
@@ -38,7 +60,8 @@ def finding(figure: Figure, counted: str, answer: str = "count") -> str:
     if figure.cumulative:
         return " ".join(filter(None, (_median(figure, s, counted) for s in series)))
     if figure.title.startswith("running sum") and len(series) == 1:
-        return f"By {_place(figure, -1)} there were {with_interval(figure.values[-1, 0], figure.half[-1, 0])} {counted}."
+        total = with_interval(figure.values[-1, 0], figure.half[-1, 0])
+        return say("By {place} there were {total} {counted}.", place=_place(figure, -1), total=total, counted=counted)
     if figure.axis.edges is not None and len(series) <= 2:
         return " ".join(_peak(figure, s, counted, answer) for s in series)
     return _largest(figure, counted, answer)
@@ -48,23 +71,43 @@ def _largest(figure: Figure, counted: str, answer: str) -> str:
     values, half = figure.values.ravel(), figure.half.ravel()
     names = [_name(figure, i, s) for i in range(len(figure.axis.labels)) for s in range(len(figure.series))]
     if values.size == 1:
-        return f"{with_interval(values[0], half[0])} {counted}{'' if names[0] in ('', 'all') else ': ' + names[0]}."
+        named = "" if names[0] in ("", "all") else f": {names[0]}"
+        return f"{with_interval(values[0], half[0])} {counted}{named}."
     wider = jointly(half)
     top = int(np.argmax(values))
     if values[top] - wider[top] <= 0:
-        return f"No {answer} stands out of the noise: the largest answer is {with_interval(values[top], half[top])} ({names[top]})."
+        return say(
+            "No sum stands out of the noise: the largest answer is {shown} ({name})."
+            if answer == "sum"
+            else "No count stands out of the noise: the largest answer is {shown} ({name}).",
+            shown=with_interval(values[top], half[top]),
+            name=names[top],
+        )
     rivals = np.flatnonzero(values + wider >= values[top] - wider[top])
     rivals = rivals[np.argsort(-values[rivals], kind="stable")]
-    what = "the largest group" if figure.across is None and len(figure.series) == 1 else "the most frequent combination"
+    shown = with_interval(values[top], half[top])
     if rivals.size == 1:
-        order = np.argsort(-values, kind="stable")
-        after = f", before {names[order[1]]} with {with_interval(values[order[1]], half[order[1]])}"
-        return f"{names[top]} is {what}: {with_interval(values[top], half[top])} {counted}{after}."
+        second = np.argsort(-values, kind="stable")[1]
+        return say(
+            "{name} is the largest group: {shown} {counted}, before {other} with {less}."
+            if figure.across is None and len(figure.series) == 1
+            else "{name} is the most frequent combination: {shown} {counted}, before {other} with {less}.",
+            name=names[top],
+            shown=shown,
+            counted=counted,
+            other=names[second],
+            less=with_interval(values[second], half[second]),
+        )
     if rivals.size <= MOST_SHOWN:
-        shown = listed([f"{names[i]} ({with_interval(values[i], half[i])})" for i in rivals])
-        return f"{shown} are the largest; the noise does not tell their order."
-    shown = f"{names[top]} with {with_interval(values[top], half[top])} {counted}"
-    return f"The highest answer is {shown}; the noise does not tell which of {rivals.size} is the largest."
+        several = listed([f"{names[i]} ({with_interval(values[i], half[i])})" for i in rivals])
+        return say("{several} are the largest; the noise does not tell their order.", several=several)
+    return say(
+        "The highest answer is {name} with {shown} {counted}; the noise does not tell which of {rivals} is the largest.",
+        name=names[top],
+        shown=shown,
+        counted=counted,
+        rivals=int(rivals.size),
+    )
 
 
 def _name(figure: Figure, row: int, column: int) -> str:
@@ -75,7 +118,7 @@ def _name(figure: Figure, row: int, column: int) -> str:
         other = figure.across
         named = figure.series[column]
         parts.append(f"{other.title.split(' (')[0]} {named}" if other is not None and other.edges is not None else named)
-    return " and ".join(parts) if len(parts) > 1 else parts[0]
+    return listed(parts)
 
 
 def _peak(figure: Figure, series: int, counted: str, answer: str) -> str:
@@ -87,16 +130,14 @@ def _peak(figure: Figure, series: int, counted: str, answer: str) -> str:
     top = int(np.argmax(values))
     shown = f"{with_interval(figure.values[top, series], figure.half[top, series])} {counted}"
     if values[top] - wider[top] <= 0:
-        return f"{who}no {what} stands out of the noise; the highest is {shown}."
+        return _start(who, say(_NONE[what], shown=shown))
     places = np.flatnonzero(values + wider >= values[top] - wider[top])
     first, last = int(places[0]), int(places[-1])
     if last - first + 1 > max(4, len(values) // 4):
-        return f"{_start(who, 'no single peak stands out of the noise')}; the highest {what} is {shown}, at {_place(figure, top)}."
-    where = f"at {_place(figure, top)}"
-    if first != last:
-        ends, shown = (_place(figure, first), _place(figure, last)), f"{shown} {where}"
-        where = f"at {ends[0]} or {ends[1]}" if last == first + 1 else f"somewhere between {ends[0]} and {ends[1]}"
-    return f"{_start(who, 'the ' + what)} is highest {where}: {shown}."
+        told = later("no single peak stands out of the noise; the highest value is {shown}, at {place}.")
+        return _start(who, say(told, shown=shown, place=_place(figure, top)))
+    where = {"place": _place(figure, top), "first": _place(figure, first), "last": _place(figure, last)}
+    return _start(who, say(_HIGHEST[min(last - first, 2)], what=say(_WHAT[what]), shown=shown, **where))
 
 
 def _start(who: str, text: str) -> str:
@@ -118,7 +159,7 @@ def _median(figure: Figure, series: int, counted: str) -> str:
     """
     values, half = figure.values[:, series], figure.half[:, series] * (1.0 + math.log(3.0) / math.log(20.0))
     total, spread = float(values[-1]), float(half[-1])
-    who = f"{figure.series[series]}: half" if len(figure.series) > 1 else "Half"
+    who = f"{figure.series[series]}: " if len(figure.series) > 1 else ""
     if total - spread <= 0:
         return ""
     middle = int(np.argmax(values >= total / 2))
@@ -126,12 +167,11 @@ def _median(figure: Figure, series: int, counted: str) -> str:
     sure = values - half >= (total + spread) / 2
     last = int(np.argmax(sure)) if sure.any() else len(values) - 1
     name = "" if figure.axis.named else f"{figure.axis.title.split(' (')[0]} "
-    where = "below" if " below each" in figure.measure and " or below each" not in figure.measure else "at or below"
-    between = f", between {_value(figure, first)} and {_value(figure, last)} for sure" if first < last else ""
-    if len(figure.series) > 2:
-        return f"{who} lie {where} {name}{_value(figure, middle)}{between}."
-    shown = with_interval(total, float(figure.half[-1, series]))
-    return f"{who} of the {shown} {counted} lie {where} {name}{_value(figure, middle)}{between}."
+    ends = {"first": _value(figure, first), "last": _value(figure, last)}
+    between = say(", between {first} and {last} for sure", **ends) if first < last else ""
+    shown = f"{with_interval(total, float(figure.half[-1, series]))} {counted}"
+    told = _HALF[figure.cumulative, len(figure.series) > 2]
+    return _start(who, say(told, shown=shown, place=f"{name}{_value(figure, middle)}", between=between))
 
 
 def _value(figure: Figure, row: int) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from dpdist.domain import Domain
+from dpdist.language import say
 from dpdist.page.numbers import digits_for, plain
 from dpdist.page.tables import column_of, query_names, without_formulas
 from dpdist.quantities.base import MEANS, VARIANCES, Estimated
@@ -98,18 +99,19 @@ def write_rows(rows: pa.Table, file: BinaryIO) -> None:
     pyarrow.csv.write_csv(without_formulas(rows), file, write_options=options)
 
 
-def listed(means: pa.Table, value: str = "mean") -> list[dict[str, str]]:
+def listed(means: pa.Table, heading: Callable[[str], str], value: str = "mean") -> list[dict[str, str]]:
     """The first means or variances as texts, for the page: as many digits as the noise leaves.
 
     Args:
+        heading: what readers call a group.
         value: the column of the values.
     """
     rows = means.slice(0, PAGE_MEANS).to_pylist()
-    return [{"group": row["group"], "query": row["query"], **_texts(row, value)} for row in rows]
+    return [{"group": heading(row["group"]), "query": row["query"], **_texts(row, value)} for row in rows]
 
 
 def _texts(row: dict[str, Any], value: str) -> dict[str, str]:
     half = (row["high_95"] - row["low_95"]) / 2
     shown = {name: plain(row[name], digits_for(half, row[name])) for name in (value, "low_95", "high_95")}
     error = row["standard_error"]
-    return {**shown, "standard_error": "not known" if error is None else plain(error, digits_for(error))}
+    return {**shown, "standard_error": say("not known") if error is None else plain(error, digits_for(error))}

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from dpdist.language import number, say
+
 MINUS = "−"
 
 
 def plain(value: float, digits: int = 0) -> str:
     """A number with its thousands apart and a true minus; never minus zero."""
-    text = f"{abs(value):,.{digits}f}"
+    text = number(f"{abs(value):,.{digits}f}")
     return text if value >= 0 or not any(c in "123456789" for c in text) else MINUS + text
 
 
-def number_text(number: float) -> str:
+def number_text(value: float) -> str:
     """A value of an attribute: years keep together, larger ones have their thousands apart."""
-    if not float(number).is_integer():
-        return f"{number:g}"
-    return str(int(number)) if abs(number) < 10_000 else plain(number)
+    if not float(value).is_integer():
+        return number(f"{value:g}")
+    return str(int(value)) if abs(value) < 10_000 else plain(value)
 
 
 def digits_for(half: float, value: float = 0.0) -> int:
@@ -35,18 +37,11 @@ def with_interval(value: float, half: float, sides: Sequence[float] = ()) -> str
         return plain(value, digits)
     digits = min(digits, 1) if abs(value) >= 100 else digits
     if sides:
-        return f"{plain(value, digits)} ({' to '.join(plain(side, digits) for side in sides)})"
+        low, high = (plain(side, digits) for side in sides)
+        return f"{plain(value, digits)} ({say('{low} to {high}', low=low, high=high)})"
     return f"{plain(value, digits)} ± {plain(half, digits)}"
-
-
-def ends(value: float, half: float) -> str:
-    """``4,802 to 4,856``, or that it is not known."""
-    if not math.isfinite(half):
-        return "not known"
-    digits = digits_for(half, value)
-    return f"{plain(value - half, digits)} to {plain(value + half, digits)}"
 
 
 def listed(texts: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return texts[0] if len(texts) == 1 else say("{first} and {last}", first=", ".join(texts[:-1]), last=texts[-1])

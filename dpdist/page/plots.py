@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dpdist.language import say
 from dpdist.page import charts
 from dpdist.page.assets import embedded
 from dpdist.page.charts.figure import Figure
@@ -19,7 +20,7 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
     wide, narrow = (charts.draw(figure, width) for width in (charts.WIDE, charts.NARROW))
     caption = [figure.note]
     if math.isnan(float(figure.half.max())):
-        caption.append("No intervals are known for these answers.")
+        caption.append(say("No intervals are known for these answers."))
     elif (figure.half > 0).any():
         caption.append(_intervals(figure))
     axis = figure.axis
@@ -30,10 +31,10 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
         labels = [f"{before}{label}" for label in axis.labels]
     data: dict[str, Any] = {
         "kind": figure.kind,
-        "title": f"{figure.title}, {subtitle}" if subtitle else figure.title,
+        "title": ", ".join(filter(None, [figure.heading, subtitle])),
         "group": figure.title,
         "release": release,
-        "source": f"{source} ({release}), differentially private",
+        "source": say("{source} ({release}), differentially private", source=source, release=release),
         "counted": counted,
         "x": labels,
         "s": list(figure.series),
@@ -67,12 +68,13 @@ def _intervals(figure: Figure) -> str:
     if figure.kind == "heat":
         return ""
     if figure.kind == "bars":
-        return "Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals."
+        return say("Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals.")
     low, high = figure.reach
     if 2 * float(figure.spreads.max()) < THIN * (max(0.0, high) - min(0.0, low)):
         widest = float(figure.half.max())
-        return f"95 % intervals are hardly wider than the lines: ± {plain(widest, digits_for(widest))} at most."
-    return "Shaded: 95 % intervals."
+        most = plain(widest, digits_for(widest))
+        return say("95 % intervals are hardly wider than the lines: ± {most} at most.", most=most)
+    return say("Shaded: 95 % intervals.")
 
 
 def _rounded(places: dict[str, Any]) -> dict[str, Any]:

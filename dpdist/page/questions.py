@@ -15,6 +15,7 @@ from dpdist.domain import Attribute
 from dpdist.domain.amounts import AMOUNT, PRESENT
 from dpdist.errors import InvalidInput
 from dpdist.grids.solved import MOST_NUMBERS, Solved, solved
+from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page.certificate import Certificate
 from dpdist.page.content import Content
@@ -67,17 +68,18 @@ def questions(content: Content, words: Words) -> Questions | None:
         return None
     domain = measured.domain
     if content.suppression is not None:
-        return Questions(None, "this page shows no answers below a limit, and does not compute them either")
+        return Questions(None, say("this page shows no answers below a limit, and does not compute them either"))
     if domain.sums_alone:
-        return Questions(None, "the release measured sums of amounts alone, and no numbers of records")
+        return Questions(None, say("the release measured sums of amounts alone, and no numbers of records"))
     if sum(each.size for each in domain.attributes) > MOST_VALUES:
-        return Questions(None, f"its attributes have more than the {MOST_VALUES:,} values that a page lists")
+        return Questions(None, say("its attributes have more than the {most:,} values that a page lists", most=MOST_VALUES))
     normal = float(measured.noise.half_width_95(1.0)) == NORMAL_95
     found = solved(measured.space, normal=normal)
     if found is None:
-        return Questions(
-            None, f"a page holds measurements of up to {MOST_NUMBERS:,} numbers that tell of every value by itself"
+        why = say(
+            "a page holds measurements of up to {most:,} numbers that tell of every value by itself", most=MOST_NUMBERS
         )
+        return Questions(None, why)
     attributes = [_attribute(each, words) for each in domain.attributes]
     data = {"release": content.release, "attributes": attributes, **_noise(measured), **_written(found)}
     possible = Possible.of(content.certificate)
@@ -88,15 +90,17 @@ def questions(content: Content, words: Words) -> Questions | None:
 def notes(certificate: Certificate | dict[str, Any]) -> list[str]:
     """The ways in which answers to further questions may differ from the published ones."""
     if certificate.get("post_processing"):
-        return [
+        unbiased = later(
             "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
             "releases and the fit of non-negative cells, so they may differ from the published answers"
-        ]
+        )
+        return [say(unbiased)]
     if not certificate["mechanism"]["consistent"]:
-        return [
+        combined = later(
             "the mechanism publishes every query as it was measured; these answers combine all measured values, so they may differ "
             "from the published ones, with smaller errors"
-        ]
+        )
+        return [say(combined)]
     return []
 
 

@@ -7,12 +7,14 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.language import say, speaking
 from dpdist.machine import drafts
 from dpdist.page import comparison, document, feed, report
 from dpdist.page.assets import assets, template
@@ -82,6 +84,13 @@ def write(
     if (target / MARK).is_file() and (other := (target / MARK).read_text(encoding="utf-8").strip()) != dataset:
         raise InvalidInput(f"{target} is the site of {other!r}; choose another folder with --out, or move it away")
     _check_distinct(found)
+    with speaking(found[-1].certificate.get("language", "en")):
+        return _write(dataset, found, budgets, target, address)
+
+
+def _write(
+    dataset: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget], target: Path, address: str | None
+) -> Path:
     answers = {one.release: answers_of(one) for one in found}
     try:
         with drafts.draft_of(target) as draft:
@@ -148,15 +157,17 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
     """The series of releases that count the same; titles say of which they are unless all do."""
     newest = kind[-1]
     words = Words.of(newest.certificate)
-    which = "" if whole else f" ({words.counted}, as in {newest.release})"
+    which = "" if whole else say(" ({counted}, as in {release})", counted=words.counted, release=newest.release)
     return [
         {
-            "title": words.heading(figure.title, words.attributes) + which,
+            "title": figure.heading + which,
             "finding": text,
             "unchanged": not text and not np.isnan(figure.half).any(),
             "figure": plot(figure, "", newest.release, dataset, words.counted),
         }
-        for figure, text in trends(kind, answers)
+        for figure, text in (
+            (replace(each, name=words.heading(each.title, words.attributes)), text) for each, text in trends(kind, answers)
+        )
     ]
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dpdist.language import number, recalled, say
+
 
 def summary(certificate: Mapping[str, Any]) -> str:
     """A release in one line: how much it answers, by what, how well, and at what cost."""
@@ -22,20 +24,23 @@ def summary(certificate: Mapping[str, Any]) -> str:
 def error_in_words(mechanism: Mapping[str, Any]) -> str | None:
     """The root mean squared error with its unit; None where it depends on the data, or answers have several units."""
     found = mechanism["rmse"]
-    return None if found is None else f"{found:.4g} {mechanism['unit']}"
+    return None if found is None else _in_unit(found, mechanism)
 
 
 def compared_in_words(row: Mapping[str, Any], mechanism: Mapping[str, Any]) -> str:
     """The error of a mechanism that was compared, with its unit, or as many times that of the chosen one where there is no one unit."""
     if row["cost"] is None:
-        return "depends on the data"
-    if row["rmse"] is None:
-        return (
-            ""
-            if not mechanism["cost"]
-            else f"{math.sqrt(row['cost'] / mechanism['cost']):.4g} times that of {mechanism['name']}"
-        )
-    return f"{row['rmse']:.4g} {mechanism['unit']}"
+        return say("depends on the data")
+    if row["rmse"] is not None:
+        return _in_unit(row["rmse"], mechanism)
+    if not mechanism["cost"]:
+        return ""
+    times = math.sqrt(row["cost"] / mechanism["cost"])
+    return say("{times:.4g} times that of {mechanism}", times=times, mechanism=mechanism["name"])
+
+
+def _in_unit(error: float, mechanism: Mapping[str, Any]) -> str:
+    return f"{number(f'{error:.4g}')} {recalled(mechanism['unit'])}"
 
 
 def certified(gap: float | None) -> str:
@@ -45,7 +50,7 @@ def certified(gap: float | None) -> str:
 
 def over_bound(gap: float) -> str:
     """Total squared error over the certified lower bound, readable near 1 and far from it."""
-    return f"1 + {max(gap, 0.0):.1e}" if gap < 1e-3 else f"{1 + gap:.4g}"
+    return number(f"1 + {max(gap, 0.0):.1e}" if gap < 1e-3 else f"{1 + gap:.4g}")
 
 
 def beyond_ends(windows: Mapping[str, Any]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.errors import InvalidInput
+from dpdist.language import say
 from dpdist.operators import Matrix
 from dpdist.page.rows import NUMBERS
 from dpdist.page.selected import given_shown
@@ -38,10 +39,13 @@ class SuppressionRates:
 
     def sentence(self, below: float) -> str:
         """In words."""
-        return (
-            f"predicted from the public noise: of rows that are truly {below:g} a share of {self.shown_at_limit:.2%} is shown, of "
-            f"rows that are truly 0 {self.shown_at_zero:.2g}; of rows that are truly {2 * below:g} a share of "
-            f"{self.dropped_at_double:.2%} is dropped; from {self.sure_from:,.0f} on at most 2.5 % are"
+        return say(
+            "predicted from the public noise: of rows that are truly {below:g} a share of {shown_at_limit:.2%} is shown, of rows that are "
+            "truly 0 {shown_at_zero:.2g}; of rows that are truly {double:g} a share of {dropped_at_double:.2%} is dropped; from "
+            "{sure_from:,.0f} on at most 2.5 % are",
+            below=below,
+            double=2 * below,
+            **asdict(self),
         )
 
 
@@ -135,9 +139,14 @@ def suppressed_sentence(certificate: dict[str, Any]) -> str | None:
     if facts is None:
         return None
     predicted = SuppressionRates(**{each.name: facts[each.name] for each in fields(SuppressionRates)})
-    return (
-        f"{facts['answers'] - facts['shown']:,} of {facts['answers']:,} answers are suppressed: they do not lie at least {facts['at']:g} "
-        f"standard errors above {facts['below']:g}. The noisy answers alone decided; {predicted.sentence(facts['below'])}."
+    return say(
+        "{hidden:,} of {answers:,} answers are suppressed: they do not lie at least {at:g} standard errors above {below:g}. The noisy "
+        "answers alone decided; {predicted}.",
+        hidden=facts["answers"] - facts["shown"],
+        answers=facts["answers"],
+        at=facts["at"],
+        below=facts["below"],
+        predicted=predicted.sentence(facts["below"]),
     )
 
 

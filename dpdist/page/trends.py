@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import capitalised, day
@@ -18,7 +19,7 @@ from dpdist.page.comparable import Comparable
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
-from dpdist.page.numbers import plain, with_interval
+from dpdist.page.numbers import with_interval
 from dpdist.page.rows import NUMBERS
 
 MOST_LINES = 4
@@ -116,7 +117,7 @@ def periods(names: Sequence[str]) -> Axis:
     except ValueError:
         return Axis("", list(names), np.arange(len(names) + 1.0), named=True)
     start = datetime.datetime.fromordinal(days[0])
-    return Axis("period", list(names), np.array([*days, days[-1] + 1.0]) - days[0], clock=Clock(0.0, start, "day"))
+    return Axis(say("period"), list(names), np.array([*days, days[-1] + 1.0]) - days[0], clock=Clock(0.0, start, "day"))
 
 
 def _trend(
@@ -129,10 +130,10 @@ def _trend(
         moved = np.ptp(values, axis=0) / np.maximum(np.nan_to_num(half).mean(axis=0), 1e-9)
         moved[np.argmax(values[-1])] = np.inf
         picked = np.sort(np.argsort(-moved, kind="stable")[:MOST_LINES])
-        note = (
-            f"Drawn are, of {plain(len(queries))} answers, the largest one and the {MOST_LINES - 1} others that moved most compared with "
-            "their noise."
+        told = later(
+            "Drawn are, of {all:,} answers, the largest one and the {others} others that moved most compared with their noise."
         )
+        note = say(told, all=len(queries), others=MOST_LINES - 1)
     names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
     measure = counted[:1].upper() + counted[1:]
     figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
@@ -147,6 +148,12 @@ def _change(queries: list[str], change: Matrix, spread: Matrix, before: str, cou
     top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))
     if abs(change[top]) <= jointly(spread)[top]:
         return ""
-    word = "more" if change[top] > 0 else "fewer"
-    much = f"{with_interval(abs(change[top]), spread[top])} {word} {counted}"
-    return f"{capitalised(queries[top])}: {much} than in the period of {day(before)}."
+    return say(
+        "{query}: {much} more {counted} than in the period of {before}."
+        if change[top] > 0
+        else "{query}: {much} fewer {counted} than in the period of {before}.",
+        query=capitalised(queries[top]),
+        much=with_interval(abs(change[top]), spread[top]),
+        counted=counted,
+        before=day(before),
+    )

@@ -93,6 +93,7 @@ class Plan(Design):
         left_out = left_out_facts(job)
         claims = {
             "release": job.release,
+            **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
             "period": guarantee.day,
             "dataset": guarantee.dataset,
             "spec_digest": job.digest,

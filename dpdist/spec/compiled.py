@@ -21,7 +21,7 @@ from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff,
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
-NOT_STATED = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums", "noise"}
+NOT_STATED = {"title", "language", "output", "records", "ledger", "postprocess", "domain", "about", "sums", "noise"}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 
@@ -72,7 +72,7 @@ def compiled(
         measured,
         AskedQueries(entries, measured, spec.mechanism, spec.objective, spec.tolerance, limits, eigen),
         guarantee,
-        Outputs(spec.title or spec.release, measured, spec.output, spec.postprocess, spec.about, companions),
+        Outputs(spec.title or spec.release, spec.language, measured, spec.output, spec.postprocess, spec.about, companions),
     )
 
 

@@ -246,6 +246,7 @@ class Outputs:
     """
 
     title: str
+    language: str
     measured: CountedCells
     output: OutputSpec
     postprocess: PostprocessSpec

@@ -10,7 +10,7 @@ from pydantic import Field
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec
-from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
+from dpdist.spec.output import AboutSpec, Language, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.records import LeftOutSpec, RecordsSpec
@@ -31,6 +31,12 @@ class ReleaseSpec(SpecPart):
     )
     title: str | None = Field(
         None, description="the heading of the page. Default: the id", examples=["Visitors of the library, 2026"]
+    )
+    language: Language = Field(
+        "en",
+        description="the language of the page and, of the latest release, of the site: labels, sentences, numbers and dates. Titles, "
+        "values and what 'about' says are as you write them; tables and certificate stay the same in every language",
+        examples=["de"],
     )
     period: datetime.date | None = Field(
         None,

@@ -8,12 +8,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from dpdist.language import LANGUAGES
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.base import TargetKind
 from dpdist.spec.values import PathText, SpecPart, Text
 
 TableFormat = Literal["parquet", "csv", "zarr"]
+
+
+def _language(code: Any) -> Any:
+    """The code of a language that pages are written in. Raises: ValueError."""
+    if code not in LANGUAGES:
+        raise ValueError(f"pages are written in {', '.join(LANGUAGES[:-1])} or {LANGUAGES[-1]}")
+    return code
+
+
+Language = Annotated[str, BeforeValidator(_language), WithJsonSchema({"enum": list(LANGUAGES), "type": "string"})]
+"""The code of a language that has a table (``dpdist/language``)."""
 
 
 class TargetSpec(OfKinds):

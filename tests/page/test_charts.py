@@ -304,7 +304,7 @@ def test_a_budget_is_a_timeline() -> None:
     ]
     assert [round(x + wide - 1) for x, wide in boxes] == [178, 178, 357]
     assert all(a[0] <= b[0] for a, b in pairwise(boxes[1:]))
-    assert "w2b: 25.0 per cent, 50.0 per cent left" in drawn.svg
+    assert "w2b: 25.0 %, 50.0 % left" in drawn.svg
     json.dumps(drawn.places)
 
 

@@ -49,14 +49,14 @@ def test_peaks_and_medians() -> None:
     assert three == "The count is highest somewhere between Age 20 and Age 22: 500.0 ± 5.0 people at Age 20."
     flat = [100.0 + i % 2 for i in range(40)]
     assert finding(steps(flat, 5.0), "people").startswith(
-        "No single peak stands out of the noise; the highest count is 101.0 ± 5.0"
+        "No single peak stands out of the noise; the highest value is 101.0 ± 5.0"
     )
-    assert "the highest sum is 101.0 ± 5.0 EUR" in finding(steps(flat, 5.0), "EUR", "sum")
+    assert "the highest value is 101.0 ± 5.0 EUR" in finding(steps(flat, 5.0), "EUR", "sum")
     rising = list(np.cumsum([10.0] * 10))
-    sure = finding(steps(rising, 0.5, cumulative=True), "people")
+    sure = finding(steps(rising, 0.5, cumulative="at or below"), "people")
     assert sure == "Half of the 100.0 ± 0.5 people lie at or below Age 4, between 4 and 5 for sure."
     # half widths of 12 become 16.4: 30 + 16.4 reaches (100 - 16.4) / 2 and 80 - 16.4 reaches (100 + 16.4) / 2
-    noisy = finding(steps(rising, 12.0, cumulative=True), "people")
+    noisy = finding(steps(rising, 12.0, cumulative="at or below"), "people")
     assert noisy == "Half of the 100 ± 12 people lie at or below Age 4, between 2 and 7 for sure."
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from dpdist.language import say
 from dpdist.page.charts.drawing import WIDE, Drawn
 from dpdist.page.charts.text import LINE, at, width
 
@@ -35,17 +36,18 @@ def timeline(spendings: Sequence[Spending], across: int) -> Drawn:
     right = float(across - 2)
     parts, y = [], 0.0
     for spending in spendings[-MOST_ROWS:]:
-        left = f"{100 * spending.left:.0f} % left"
-        parts.append(at(1, y + 13, spending.name, kind="name", room=right - width(left) - 16, most=1))
+        left = say("{left:.0f} % left", left=100 * spending.left)
+        parts.append(at(1, y + 13, _period(spending), kind="name", room=right - width(left) - 16, most=1))
         parts.append(at(right, y + 13, left, anchor="end", kind="soft"))
         y += 20
         parts.append(f'<rect x="1" y="{y:.1f}" width="{right - 1:.1f}" height="{TALL}" class="hn"/>')
         parts += _pieces(spending, y, right)
         parts.append(f'<path d="M{right:.1f} {y - 3:.1f}v{TALL + 6}" class="axis"/>')
         y += TALL + 14
-    for x, text, anchor in ((1.0, "begin", ""), (right, "all spent", "end")):
+    for x, text, anchor in ((1.0, say("begin"), ""), (right, say("all spent"), "end")):
         parts.append(at(x, y + 2, text, anchor=anchor, kind="soft"))
-    label = "Budget: " + "; ".join(f"{s.name}: {100 * s.left:.0f} per cent left" for s in spendings[-MOST_ROWS:])
+    told = [f"{_period(s)}: {say('{left:.0f} % left', left=100 * s.left)}" for s in spendings[-MOST_ROWS:]]
+    label = say("Budget: {told}", told="; ".join(told))
     kind = "wide" if across == WIDE else "narrow"
     frame = f'viewBox="0 0 {across} {y + 10:.0f}" width="{across}" height="{y + 10:.0f}"'
     return Drawn(
@@ -53,11 +55,16 @@ def timeline(spendings: Sequence[Spending], across: int) -> Drawn:
     )
 
 
+def _period(spending: Spending) -> str:
+    return say("total") if spending.name == "total" else spending.name
+
+
 def _pieces(spending: Spending, y: float, right: float) -> list[str]:
     parts, before = [], 1.0
     for number, (release, left) in enumerate(spending.course):
         begin, end = 1 + (1 - before) * (right - 1), 1 + (1 - left) * (right - 1)
-        tip = escape(f"{release}: {100 * (before - left):.1f} per cent, {100 * left:.1f} per cent left")
+        shares = {"spent": 100 * (before - left), "left": 100 * left}
+        tip = escape(say("{release}: {spent:.1f} %, {left:.1f} % left", release=release, **shares))
         shade = ("h3", "h2")[number % 2]
         size = f'width="{max(1.0, end - begin - 1):.1f}" height="{TALL}"'
         parts.append(f'<rect x="{begin:.1f}" y="{y:.1f}" {size} class="{shade}"><title>{tip}</title></rect>')

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from html import escape
 
 import numpy as np
 
+from dpdist.language import say
 from dpdist.operators import Matrix
 from dpdist.page.charts.drawing import NARROW, SERIES, Drawn, framed, group, legend
 from dpdist.page.charts.figure import Axis, Figure
@@ -186,11 +188,11 @@ def _arrows(axis: Axis, plot: _Plot) -> list[str]:
     parts = []
     if axis.open_low:
         parts.append(
-            f'<path class="open" d="M{left:.1f} {y:.1f}l7 -5v10z"><title>holds all lower values, too</title></path>'
+            f'<path class="open" d="M{left:.1f} {y:.1f}l7 -5v10z"><title>{escape(say("holds all lower values, too"))}</title></path>'
         )
     if axis.open_high:
         parts.append(
-            f'<path class="open" d="M{right + 7:.1f} {y:.1f}l-7 -5v10z"><title>holds all higher values, too</title></path>'
+            f'<path class="open" d="M{right + 7:.1f} {y:.1f}l-7 -5v10z"><title>{escape(say("holds all higher values, too"))}</title></path>'
         )
     return parts
 

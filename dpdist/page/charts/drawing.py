@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from dpdist.language import say
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.text import LINE, width
 
@@ -63,8 +64,8 @@ def variables(colours: dict[str, str]) -> str:
 
 def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> str:
     """The SVG of these parts."""
-    known = ", with 95 % intervals" if (figure.spreads > 0).any() else ""
-    label = escape(f"{figure.title}. {figure.measure}{known}.")
+    known = say(", with 95 % intervals") if (figure.spreads > 0).any() else ""
+    label = escape(f"{figure.heading}. {figure.measure}{known}.")
     box = f'viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}"'
     kind = "wide" if width == WIDE else "narrow"
     return f'<svg class="{kind}" {box} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'

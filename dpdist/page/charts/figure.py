@@ -10,9 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.language import written
 from dpdist.operators import Matrix
 
 Kind = Literal["bars", "steps", "curve", "heat"]
+Reached = Literal["below", "at or below"]
 Step = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 GIANT = 4
@@ -50,8 +52,8 @@ class Clock:
         """The time as readers know it, no finer than the step."""
         time = self.time(number)
         if self.step in ("second", "minute", "hour"):
-            return time.strftime("%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
-        return time.strftime({"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
+            return written(time, "%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
+        return written(time, {"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class Figure:
         note: what a reader must know of the drawing.
         filled: whether the area below stands for counts.
         ends: between which the true numbers lie in any case, and intervals are cut.
-        cumulative: whether the numbers are counts at or below each value; ``axis.edges`` begin where each count is reached.
+        name: what readers call the chart; empty for its title, which is the name of its group of queries in the files.
+        cumulative: of counts up to each value, whether they are those at or below it; ``axis.edges`` begin where each count is reached.
         dots: whether the numbers are no amounts, such as means: a bar from 0 would say nothing.
         sides: lower and upper ends of the intervals, where these are not symmetrical.
     """
@@ -126,10 +129,16 @@ class Figure:
     widths: Matrix | None = None
     note: str = ""
     filled: bool = False
-    cumulative: bool = False
+    cumulative: Reached | Literal[""] = ""
     dots: bool = False
     sides: tuple[Matrix, Matrix] | None = None
     ends: tuple[float, float] = (-math.inf, math.inf)
+    name: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What readers call the chart."""
+        return self.name or self.title
 
     @property
     def heights(self) -> Matrix:

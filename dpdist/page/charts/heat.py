@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpdist.language import say
 from dpdist.operators import Matrix
 from dpdist.page.charts.drawing import NARROW, Drawn, framed, group
 from dpdist.page.charts.figure import Axis, Figure
@@ -27,7 +28,7 @@ def heat(figure: Figure, across: int) -> Drawn:
     classes = _classes(figure, limits)
     left = min(230.0 if not narrow else 118.0, max(map(width, map(str, rows.labels))) + 10)
     head, top = _legend(figure, limits, across)
-    titles = f"{rows.title} downwards, {columns.title} across"
+    titles = say("{rows} downwards, {columns} across", rows=rows.title, columns=columns.title)
     head.append(at(0, top + 12, titles, room=across))
     top += LINE * len(lines(titles, across)[0]) + 2
     wide = (across - left - 2) / len(columns.labels)
@@ -87,7 +88,7 @@ def _legend(figure: Figure, limits: list[float], across: int) -> tuple[list[str]
             free = x + half + 4
     y += 36
     if (figure.spreads > 0).any():
-        text = "interval holds 0: the noise alone may have made it"
+        text = say("interval holds 0: the noise alone may have made it")
         parts.append(f'<rect x="0" y="{y:.1f}" width="13" height="13" class="hn"/>')
         parts.append(at(19, y + 11, text, kind="soft small", room=across - 20))
         y += 4 + LINE * len(lines(text, across - 20)[0])

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpdist.language import later, say, written
 from dpdist.page.charts.figure import Clock
 from dpdist.page.numbers import plain
 
 LITTLE = 0.06
 """Lows this small against the height get no tick of their own."""
-WORDS = ((1e13, 1e12, "trillions"), (1e10, 1e9, "billions"), (1e7, 1e6, "millions"))
+WORDS = ((1e13, 1e12, later("trillions")), (1e10, 1e9, later("billions")), (1e7, 1e6, later("millions")))
 """From which height on ticks are divided, by what, and its name."""
 
 
@@ -53,7 +54,7 @@ def scale(low: float, high: float, most: int = 6) -> Scale:
     bottom = low if low > -LITTLE * (high - low) else math.floor(low / step + 1e-9) * step
     first = math.ceil(bottom / step - 1e-9)
     ticks = tuple(k * step + 0.0 for k in range(first, round(top / step) + 1))
-    divisor, word = next(((size, name) for least, size, name in WORDS if max(top, -bottom) >= least), (1.0, ""))
+    divisor, word = next(((size, say(name)) for least, size, name in WORDS if max(top, -bottom) >= least), (1.0, ""))
     return Scale(bottom, top, ticks, divisor, word)
 
 
@@ -113,12 +114,12 @@ def _times(begin: datetime.datetime, end: datetime.datetime, count: int, unit: s
 def _written(time: datetime.datetime, count: int, unit: str, *, first: bool) -> str:
     if unit in ("minute", "hour"):
         midnight = time.time() == datetime.time()
-        return time.strftime("%-d %b %H:%M" if first and not midnight else "%-d %b" if midnight else "%H:%M")
+        return written(time, "%-d %b %H:%M" if first and not midnight else "%-d %b" if midnight else "%H:%M")
     if unit == "day":
-        return time.strftime("%-d %b %Y" if first else "%-d %b")
+        return written(time, "%-d %b %Y" if first else "%-d %b")
     if count >= 12:
-        return time.strftime("%Y")
-    return time.strftime("%b %Y" if first or time.month == 1 else "%b")
+        return written(time, "%Y")
+    return written(time, "%b %Y" if first or time.month == 1 else "%b")
 
 
 def breaks(peak: float, classes: int) -> list[float]:

@@ -206,7 +206,7 @@
   }
 
   // ---- what is shown
-  const text = (value, digits) => typeof value === "string" ? value : Number.isNaN(value) ? "" : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
+  const text = (value, digits) => typeof value === "string" ? value : Number.isNaN(value) ? "" : number(value, digits);
   const [table, told, command] = ["ask-answers", "ask-told", "ask-command"].map((id) => document.getElementById(id));
   function show(event) {
     event?.preventDefault();
@@ -215,7 +215,7 @@
       table.querySelector("th").textContent = title;
       table.querySelector("tbody").replaceChildren(...found.map(([label, { value, error, low, high, remark }]) => {
         const row = document.createElement("tr"), digits = Math.abs(value) < 10 ? 4 : 1;
-        const cells = [label || form.dataset.all, text(value, digits), error === null ? "" : text(error, digits + 1), low === null ? form.dataset.unknown : `${text(low, digits)} to ${text(high, digits)}`, remark ?? ""];
+        const cells = [label || form.dataset.all, text(value, digits), error === null ? "" : text(error, digits + 1), low === null ? form.dataset.unknown : say("{low} to {high}", { low: text(low, digits), high: text(high, digits) }), remark ?? ""];
         cells.forEach((cell, k) => { row.appendChild(document.createElement(k ? "td" : "th")).textContent = cell; });
         row.firstChild.scope = "row";
         row.answer = { value, error, low, high };
@@ -223,7 +223,7 @@
       }));
       table.parentElement.hidden = command.hidden = false;
       command.querySelector("code").textContent = `${form.dataset.command} ${JSON.stringify(question)}`;
-      told.textContent = `${found.length.toLocaleString("en-US")} ${form.dataset[found.length === 1 ? "answer" : "answers"]}`;
+      told.textContent = `${number(found.length, 0)} ${form.dataset[found.length === 1 ? "answer" : "answers"]}`;
     } catch (error) {
       if (error.constructor !== Error) throw error;
       table.parentElement.hidden = command.hidden = true;

@@ -11,8 +11,6 @@
     return found;
   };
   const element = (name, properties = {}, text = "") => Object.assign(document.createElement(name), properties, text ? { textContent: text } : {});
-  const number = (value, digits) => (value < 0 && Number(value.toFixed(digits)) !== 0 ? "−" : "") +
-    Math.abs(value).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const digitsOf = (half, value) => half > 0 && half < 10 ? Math.max(0, 1 - Math.floor(Math.log10(half))) : half > 0 || Number.isInteger(value) ? 0 : 2;
   const save = (name, blob) => {
     const link = element("a", { href: URL.createObjectURL(blob), download: name });
@@ -34,9 +32,10 @@
     const cut = (v) => Math.min(Math.max(v, data.b[0] ?? -Infinity), data.b[1] ?? Infinity);
     const end = (i, s, sign) => data.r ? data.r[(sign + 1) / 2][s][i] : cut(data.v[s][i] + sign * (data.h[s][i] ?? 0));
     const edge = (i, s, sign) => data.h[s][i] > 0 ? end(i, s, sign) / (data.w ? data.w[i] : 1) : height(i, s);
+    const between = (i, s, digits) => say("{low} to {high}", { low: number(end(i, s, -1), digits), high: number(end(i, s, 1), digits) });
     const told = (i, s) => {
       const v = data.v[s][i], h = data.h[s][i], digits = digitsOf(h, v);
-      return number(v, digits) + (h > 0 ? data.r ? ` (${number(end(i, s, -1), digits)} to ${number(end(i, s, 1), digits)})` : " ± " + number(h, digits) : "");
+      return number(v, digits) + (h > 0 ? data.r ? ` (${between(i, s, digits)})` : " ± " + number(h, digits) : "");
     };
     const shown = () => data.s.map((_, s) => s).filter((s) => heat || state.only < 0 || s === state.only);
     // of a map a row is chosen by its place, a column by its place after all rows
@@ -165,12 +164,12 @@
     figure.append(spoken);
     plot.tabIndex = 0;
     plot.setAttribute("role", "group");
-    plot.setAttribute("aria-label", data.title + ": arrow keys read the values");
+    plot.setAttribute("aria-label", say("{title}: arrow keys read the values", { title: data.title }));
     const visible = () => svgs.findIndex((svg) => svg.getBoundingClientRect().width > 0);
     function texts() {
       const v = data.v[series][at], h = data.h[series][at], digits = digitsOf(h, v);
       const name = [data.x[at], several > 1 ? data.s[series] : ""].filter(Boolean).join(", ");
-      const range = h === null ? "no interval is known" : h > 0 ? `95 % interval ${number(end(at, series, -1), digits)} to ${number(end(at, series, 1), digits)}` : "exact";
+      const range = h === null ? say("no interval is known") : h > 0 ? say("95 % interval {interval}", { interval: between(at, series, digits) }) : say("exact");
       return [name, number(v, digits) + (data.counted ? " " + data.counted : ""), range];
     }
     function mark(speak = false) {
@@ -280,7 +279,7 @@
 
     // ---- tools
     const tools = {}, menu = element("details", { className: "tools" }), bar = element("div"), only = figure.closest("section")?.querySelector(".only")?.parentElement;
-    menu.append(element("summary", {}, "View and download"), bar);
+    menu.append(element("summary", {}, say("View and download")), bar);
     const button = (text, act) => {
       const found = element("button", { type: "button" }, text);
       found.addEventListener("click", act);
@@ -293,31 +292,31 @@
       return found;
     };
     if (several > 1) {
-      const label = element("label", {}, "Show "), select = element("select");
+      const label = element("label", {}, say("Show") + " "), select = element("select");
       const options = (texts, first) => texts.map((text, s) => element("option", { value: first + s }, text));
       const grouped = (label, found) => { const group = element("optgroup", { label }); group.append(...found); return group; };
-      select.append(element("option", { value: -1 }, "all"), ...(heat ? [grouped(data.t[0], options(data.x, 0)), grouped(data.t[1], options(data.s, rows))] : options(data.s, 0)));
+      select.append(element("option", { value: -1 }, say("all")), ...(heat ? [grouped(data.t[0], options(data.x, 0)), grouped(data.t[1], options(data.s, rows))] : options(data.s, 0)));
       select.addEventListener("change", () => { state.only = Number(select.value); at = -1; show(); });
       label.append(select);
       bar.append(label);
       tools.only = select;
     }
     if (!heat) {
-      tools.log = toggle("Log scale", () => { state.log = !state.log; });
+      tools.log = toggle(say("Log scale"), () => { state.log = !state.log; });
       if (data.h.some((part) => part.some((half) => half > 0))) {
-        tools.form = toggle(bars ? "Interval as band" : "Interval as bars", () => { state.form = state.form === "band" ? "bars" : "band"; });
+        tools.form = toggle(bars ? say("Interval as band") : say("Interval as bars"), () => { state.form = state.form === "band" ? "bars" : "band"; });
       }
     }
-    const files = element("span", { className: "files" }, "Download ");
+    const files = element("span", { className: "files" }, say("Download") + " ");
     bar.append(files);
     for (const [text, act] of [["SVG", () => save(name() + ".svg", new Blob([drawn()[0]], { type: "image/svg+xml" }))], ["PNG", picture], ["CSV", () => save(name() + ".csv", new Blob([csv()], { type: "text/csv" }))]]) {
       const found = button(text, act);
-      found.setAttribute("aria-label", `Download ${data.title} as ${text}`);
+      found.setAttribute("aria-label", say("Download {title} as {format}", { title: data.title, format: text }));
       files.append(found);
     }
-    tools.link = element("a", {}, "Link to this view");
+    tools.link = element("a", {}, say("Link to this view"));
     bar.append(tools.link);
-    button("Copy embed code", () => {
+    button(say("Copy embed code"), () => {
       const address = `${location.href.split("#")[0]}${tools.link.hash}&embed=1`;
       navigator.clipboard.writeText(`<iframe src="${encodeURI(decodeURI(address))}" title="${data.title.replace(/[&<"]/g, (c) => `&#${c.charCodeAt(0)};`)}" width="760" height="520" style="border:0"></iframe>`);
     });
@@ -346,8 +345,8 @@
   const series = document.getElementById("series"), ids = new URLSearchParams(location.search).get("series")?.split(",") ?? [];
   if (series && ids.length && ids.every((id) => /^[A-Za-z0-9][\w.-]{0,149}$/.test(id))) {
     const here = ids.indexOf(series.dataset.release);
-    for (const [text, id] of [["Previous: ", ids[here - 1]], ["Next: ", ids[here + 1]]]) if (here >= 0 && id) {
-      series.append(" · ", element("a", { href: `../${id}/index.html?series=${ids.join(",")}` }, text + id));
+    for (const [text, id] of [[say("Previous:"), ids[here - 1]], [say("Next:"), ids[here + 1]]]) if (here >= 0 && id) {
+      series.append(" · ", element("a", { href: `../${id}/index.html?series=${ids.join(",")}` }, `${text} ${id}`));
     }
     series.hidden = false;
   }

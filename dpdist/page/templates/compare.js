@@ -3,9 +3,6 @@
   const held = document.getElementById("pairs");
   if (!held) return;
   const data = JSON.parse(held.textContent), $ = (id) => document.getElementById(id), most = 20;
-  const number = (value, digits) => (value < 0 && Number(value.toFixed(digits)) !== 0 ? "−" : "") +
-    Math.abs(value).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const names = ["query", "first", "second", "difference ± 95 %", "stands out"];
   const printed = [$("first").value, $("second").value];
   function show() {
     const [first, second] = [$("first").value, $("second").value], [a, b] = [data.releases[first], data.releases[second]];
@@ -27,10 +24,11 @@
     $("differences").tBodies[0].replaceChildren(...shown.map((one) => {
       const row = document.createElement("tr"), digits = one.half > 0 && one.half < 10 ? 1 : 0;
       const change = (one.change > 0 ? "+" : "") + number(one.change, digits) + (one.half > 0 ? " ± " + number(one.half, digits) : "");
-      [one.query, number(one.before, 1), number(one.after, 1), change, one.sure ? "yes" : "no"].forEach((text) => { row.appendChild(document.createElement("td")).textContent = text; });
+      [one.query, number(one.before, 1), number(one.after, 1), change, one.sure ? say("yes") : say("no")].forEach((text) => { row.appendChild(document.createElement("td")).textContent = text; });
       return row;
     }));
-    $("told").textContent = !alike ? `${second} and ${first} do not count the same, so they are not compared.` : `${second} against ${first}: ${number(sure, 0)} of ${number(total, 0)} differences stand out of the noise.`;
+    $("told").textContent = !alike ? say("{second} and {first} do not count the same, so they are not compared.", { first, second }) :
+      say("{second} against {first}: {sure} of {total} differences stand out of the noise.", { first, second, sure: number(sure, 0), total: number(total, 0) });
     $("shared").hidden = !shared || !alike;
     if ($("drawn")) $("drawn").hidden = first !== printed[0] || second !== printed[1];
     $("view").href = "#" + new URLSearchParams({ first, second });

@@ -6,8 +6,7 @@
   const $ = (id) => document.getElementById(id);
   const words = data.query.map((text) => text.toLowerCase());
   let shown = [], page = 0, column = -1, up = true;
-  const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const interval = (i) => data.low[i] === null ? "not known" : number(data.low[i], 1) + " to " + number(data.high[i], 1);
+  const interval = (i) => data.low[i] === null ? say("not known") : say("{low} to {high}", { low: number(data.low[i], 1), high: number(data.high[i], 1) });
   const keys = [
     (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i] ?? Infinity, (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i],
   ];
@@ -28,14 +27,14 @@
     const body = document.querySelector("#answers tbody");
     body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => {
       const row = document.createElement("tr");
-      [data.query[i], number(data.answer[i], 1), data.error[i] === null ? "not known" : number(data.error[i], 2), interval(i)].forEach((text) => {
+      [data.query[i], number(data.answer[i], 1), data.error[i] === null ? say("not known") : number(data.error[i], 2), interval(i)].forEach((text) => {
         row.appendChild(document.createElement("td")).textContent = text;
       });
       return row;
     }));
     const pages = Math.max(1, Math.ceil(shown.length / size));
-    $("count").textContent = number(shown.length, 0) + " of " + number(rows, 0) + " answers";
-    $("page").textContent = "page " + number(page + 1, 0) + " of " + number(pages, 0);
+    $("count").textContent = say("{shown} of {all} answers", { shown: number(shown.length, 0), all: number(rows, 0) });
+    $("page").textContent = say("page {page} of {pages}", { page: number(page + 1, 0), pages: number(pages, 0) });
     $("before").disabled = page === 0;
     $("after").disabled = page >= pages - 1;
   }

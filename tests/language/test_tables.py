@@ -1,0 +1,80 @@
+"""Every language has every sentence that is said, and no other; with the same places, and nothing that a page would read as markup."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import string
+
+import pytest
+
+from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
+from tests.language import said
+
+OTHERS = [code for code in LANGUAGES if code != "en"]
+SCRIPTS = said.in_words(said.of_scripts())
+SENTENCES = said.in_words(said.of_python() | said.of_templates()) - SCRIPTS
+
+
+def places(sentence: str) -> set[tuple[str, str, str | None]]:
+    return {(name, spec or "", sign) for _, name, spec, sign in string.Formatter().parse(sentence) if name is not None}
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_every_sentence_has_a_translation_and_every_translation_is_said(code: str) -> None:
+    with speaking(code):
+        table, scripts = dict(spoken().sentences), dict(spoken().scripts)
+    assert sorted(SCRIPTS - scripts.keys()) == sorted(scripts.keys() - SCRIPTS) == []
+    assert sorted(SENTENCES - table.keys()) == sorted(table.keys() - SENTENCES - SCRIPTS) == []
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_translations_have_the_same_places_and_no_markup(code: str) -> None:
+    with speaking(code):
+        tables = [spoken().sentences, spoken().certificate, spoken().groups]
+    for table in tables:
+        for sentence, translation in table.items():
+            assert places(sentence) == places(translation), sentence
+            assert not re.search(r'[<>&"]', translation), translation
+            assert sentence[:1] != " " or translation[:1] == " ", sentence  # what goes on from other words
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_all_languages_know_the_same_sentences_of_certificates(code: str) -> None:
+    with speaking("de"):
+        known = spoken().certificate.keys(), spoken().groups.keys()
+    with speaking(code):
+        assert (spoken().certificate.keys(), spoken().groups.keys()) == known
+
+
+def test_numbers_are_written_as_a_language_does() -> None:
+    with speaking("de"):
+        assert [number(text) for text in ("4,829.5", "−1,000", "12.5%", "1.0e-06")] == [
+            "4.829,5", "−1.000", "12,5\N{NO-BREAK SPACE}%", "1,0e-06"]  # fmt: skip
+        assert say("{hidden}", hidden=1234567) == "1234567"
+        assert say("{x:,.1f}", x=1234.5) == "1.234,5"
+    with speaking("fr"):
+        assert number("4,829.5") == "4\N{NARROW NO-BREAK SPACE}829,5"
+        assert plural(0, "{count:,} answer: see", "{count:,} answers: see").startswith("0 résultat\N{NO-BREAK SPACE}:")
+    with speaking("es"):
+        assert [number(text) for text in ("4,829.5", "14,829")] == ["4829,5", "14.829"]
+    assert number("4,829.5") == "4,829.5"
+
+
+def test_dates_are_written_as_a_language_does() -> None:
+    day = datetime.date(2026, 3, 1)
+    found = {}
+    for code in LANGUAGES:
+        with speaking(code):
+            found[code] = written(day, "%-d %B %Y")
+    assert found == {"en": "1 March 2026", "de": "1. März 2026", "es": "1 de marzo de 2026", "fr": "1 mars 2026"}
+
+
+def test_a_certificate_is_recalled_with_what_stands_in_its_places() -> None:
+    with speaking("de"):
+        assert (
+            recalled("Up to 1,200 records are added or removed.") == "Bis zu 1.200 Datensätze kommen hinzu oder fallen weg."
+        )
+        assert recalled("persons by column 'records'") == "Personen nach der Spalte 'records'"
+        assert recalled("what nobody knows") == "what nobody knows"
+    assert recalled("Up to 2 records are added or removed.") == "Up to 2 records are added or removed."
