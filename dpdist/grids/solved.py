@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.product_space import Cells, ProductSpace, WideCircle
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
@@ -27,7 +28,7 @@ Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Block:
+class SolvedBlock:
     """Measured values over some attributes.
 
     Attributes:
@@ -56,7 +57,7 @@ class Solved:
     """
 
     means: Mapping[int, Matrix]
-    blocks: tuple[Block, ...]
+    blocks: tuple[SolvedBlock, ...]
     parts: tuple[tuple[Axes, int, float], ...]
     values: Matrix = field(repr=False)
     matrix: Matrix | None = field(default=None, repr=False)
@@ -66,11 +67,13 @@ class Solved:
 
 
 def solved(space: MeasuredSpace, *, normal: bool) -> Solved | None:
-    """A measurement that is small, and that determines every value of the tables that it measured; else None.
+    """A measurement that is small, determines every value of its tables, and did not choose these in rounds; else None.
 
     Args:
         normal: whether the noise is normal, so that nobody needs to know of how many draws the noise in an answer is made.
     """
+    if isinstance(space, MeasuredTables):  # a question is read from one of them, never from all together
+        return None
     if isinstance(space, ProductSpace):
         return _of_products(space, normal=normal)
     return _of_rows(space, normal=normal) if isinstance(space, RowSpace) else None
@@ -99,7 +102,7 @@ def _of_products(space: ProductSpace, *, normal: bool) -> Solved | None:
             if np.abs(factor.product(weights) - asked).max() > 1e-6:
                 return None  # values are merged
             maps.append(known.setdefault(weights.tobytes(), weights))
-        blocks.append(Block(term.axes, tuple(maps), term.shape))
+        blocks.append(SolvedBlock(term.axes, tuple(maps), term.shape))
     means = {axis: share_of(direction, space.shape[axis]) for axis, direction in space.directions.items()}
     parts = _of_tables(space) if whole else ((term.axes, k, term.unit) for k, term in enumerate(space.terms))
     return Solved(means, tuple(blocks), tuple(parts), space.values.astype(np.float64).ravel(), single=True)
@@ -159,8 +162,8 @@ def _coordinates(base: Subsets | None, shape: tuple[int, ...]) -> Solved:
     none = np.empty(0)
     if base is None:
         axes = tuple(range(len(shape)))
-        cells = Block(axes, (None,) * len(axes), shape)
+        cells = SolvedBlock(axes, (None,) * len(axes), shape)
         return Solved({}, (cells,), tuple((each, 0, 1.0) for each in _subsets(axes)), none)
-    blocks = tuple(Block(each, (None,) * len(each), tuple(shape[axis] - 1 for axis in each)) for each in base.family)
+    blocks = tuple(SolvedBlock(each, (None,) * len(each), tuple(shape[axis] - 1 for axis in each)) for each in base.family)
     parts = tuple((each, number, 1.0) for number, each in enumerate(base.family))
     return Solved({axis: np.eye(1, size)[0] for axis, size in enumerate(shape)}, blocks, parts, none)

@@ -77,7 +77,9 @@ def questions(content: Content, words: Words) -> Questions | None:
     found = solved(measured.space, normal=normal)
     if found is None:
         why = say(
-            "a page holds measurements of up to {most:,} numbers that tell of every value by itself", most=MOST_NUMBERS
+            "a page holds measurements of up to {most:,} numbers that tell of every value by itself, "
+            "and whose tables were not chosen in rounds",
+            most=MOST_NUMBERS,
         )
         return Questions(None, why)
     attributes = [_attribute(each, words) for each in domain.attributes]

@@ -135,3 +135,13 @@ def test_a_large_measurement_names_the_command(home: Path, monkeypatch: pytest.M
     assert "This page does not answer them itself: a page holds measurements of up to" in text
     assert "dpdist ask small-1 &#34;count by age&#34;" in text or 'dpdist ask small-1 "count by age"' in text
     assert 'id="ask"' not in text
+
+
+def test_tables_that_were_chosen_in_rounds_are_left_to_the_command(home: Path) -> None:
+    """Whatever combines all tables is biased there, since which tables there are depends on the noise of those before."""
+    tables = [{"marginals": {"ways": [1, 2]}}]
+    folder = run(small.write(home.parent / "data", mechanism="adaptive", workload=tables), home).folder
+    text = (folder / "index.html").read_text()
+    assert "whose tables were not chosen in rounds" in text
+    assert 'id="ask"' not in text
+    assert published(place_at(folder)).ask("count by age")
