@@ -12,7 +12,6 @@ import pytest
 
 from dpdist.asking.published import Answer, published
 from dpdist.errors import InvalidInput
-from dpdist.grids import solved
 from dpdist.machine.objects import place_at
 from tests import small
 from tests.page.browsing import browser, page, shown, violations
@@ -129,11 +128,18 @@ def test_questions_are_accessible_everywhere(home: Path, browser: Any) -> None:
 
 
 def test_a_large_measurement_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solved, "MOST_NUMBERS", 100)
+    monkeypatch.setattr("dpdist.grids.solved.MOST_NUMBERS", 100)
     folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
     text = (folder / "index.html").read_text()
     assert "This page does not answer them itself: a page holds measurements of up to" in text
     assert "dpdist ask small-1 &#34;count by age&#34;" in text or 'dpdist ask small-1 "count by age"' in text
+    assert 'id="ask"' not in text
+
+
+def test_a_form_of_too_many_values_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdist.page.questions.MOST_VALUES", 16)  # 12 ages, 2 sexes and 3 kinds of work
+    text = (run(small.write(home.parent / "data", mechanism="coa"), home).folder / "index.html").read_text()
+    assert "its attributes have more than the 16 values that a page lists" in text
     assert 'id="ask"' not in text
 
 

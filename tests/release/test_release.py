@@ -652,7 +652,7 @@ def test_another_key_draws_other_noise(home: Path) -> None:
     dp.privacy.keys.initialise(other)
     shutil.rmtree("releases")
     second = report.load(run(path, other).folder)[0]["answer"].to_numpy()
-    assert (first != second).all()
+    assert (first != second).mean() > 0.9  # rounded to three digits, one of the many can be the same by chance
 
 
 def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None:
