@@ -131,15 +131,6 @@ def _of_levels(levels: LevelFit, records: float | None, values: Matrix) -> tuple
     return levels.held(values, records), None
 
 
-def _not_held(
-    parts: Sequence[Part], levels: LevelFit | None, answers: Vector, records: float | None, work: Workspace
-) -> Vector:
-    """Fitted answers that are read from where they are stored; where the number of records is public, levels go one by one."""
-    if levels is None or records is not None:
-        return _apart_from_each_other(parts, answers, records, work)
-    return levels.fitted(answers, work)
-
-
 def fitted_answers(
     workload: Workload,
     unbiased: Answers,
@@ -161,8 +152,12 @@ def fitted_answers(
     parts, size = parts_of(workload), unbiased.answer.size
     with work.scratch() as inner:
         levels, effect = _levels(workload, inner), Effect(RULE)
-        if not held_whole(workload):
-            fitted = _not_held(parts, levels, unbiased.answer, records, inner)
+        if not held_whole(workload) and levels is not None and records is None:
+            fitted = levels.fitted(unbiased.answer, inner)
+        elif not held_whole(
+            workload
+        ):  # read from where they are stored; where the number of records is public, levels one by one
+            fitted, effect = _apart_from_each_other(parts, unbiased.answer, records, inner), Effect(RULE, apart=True)
         else:
             values, errors = held(unbiased.answer), held(unbiased.error)
             fit: Callable[[Matrix], tuple[Matrix, float | None]]

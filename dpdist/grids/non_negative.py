@@ -57,6 +57,7 @@ class Effect:
         total: of all queries, weighted as in the workload.
         groups: the groups of queries that gain least, the one with the largest ratio first.
         distance: how far any answer is from tables that agree exactly, at most, where tables were fitted (rule 3).
+        apart: True where every group of queries was fitted by itself.
     """
 
     rule: int
@@ -64,6 +65,7 @@ class Effect:
     total: Group | None = None
     groups: tuple[Group, ...] = ()
     distance: float | None = None
+    apart: bool | None = None
 
     @property
     def told(self) -> bool:
@@ -80,7 +82,7 @@ def effect_of(facts: Mapping[str, Any]) -> Effect:
     """The effect whose ``facts`` these are."""
     groups = tuple(Group(**group) for group in facts["groups"])
     total = Group(**facts["total"]) if "total" in facts else None
-    return Effect(facts["rule"], facts["draws"], total, groups, facts.get("distance"))
+    return Effect(facts["rule"], facts["draws"], total, groups, facts.get("distance"), facts.get("apart"))
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,18 @@ def _fitted(effect: Effect | None, options: PostprocessSpec) -> str:
         "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
         "raises the answers' total squared error"
     )
+    never = (
+        "never raises"
+        if options.known
+        else "does not raise (but for the error of the number of records, which is estimated)"
+    )
     if effect is not None and effect.distance is not None:
-        fitted = _by_tables(effect.distance, known=bool(options.known))
+        fitted = _by_tables(effect.distance, never)
+    if effect is not None and effect.apart:
+        fitted = (
+            "the non-negative answers that are closest to the unbiased ones were fitted, every group of queries by itself, and the fit "
+            f"{never} the answers' total squared error"
+        )
     if effect is None or effect.total is None:
         return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
     total, least = effect.total, effect.groups[0]
@@ -192,9 +202,8 @@ def _fitted(effect: Effect | None, options: PostprocessSpec) -> str:
     )
 
 
-def _by_tables(distance: float, *, known: bool) -> str:
+def _by_tables(distance: float, never: str) -> str:
     """How tables were fitted, and what that never does."""
-    never = "never raises" if known else "does not raise (but for the error of the number of records, which is estimated)"
     return (
         "the non-negative tables that agree with each other and are closest to the unbiased ones (weighted as in the spec) were fitted, "
         "and other groups of queries one by one: no answer is further than "

@@ -181,8 +181,8 @@ def test_groups_by_themselves_and_together_are_fitted_alike(records: float | Non
     workload = Workload(domain, (*marginals(SHAPE, 3).blocks[:1], LEVEL, Block("cdf", (2,), (Prefix(4),), (("",) * 4,))))
     _, unbiased = answers(workload)
     made = []
-    for most in (fitted_tables.MOST_TOGETHER, 1):
-        monkeypatch.setattr(fitted_tables, "MOST_TOGETHER", most)
+    for most in (fitted_tables.MOST_HELD, 1):
+        monkeypatch.setattr(fitted_tables, "MOST_HELD", most)
         done = fitted_answers(workload, unbiased, records, None, Wanted("x", False), 0, MEMORY)
         made.append(held(done.answer))
     np.testing.assert_allclose(*made, atol=1e-9)

@@ -89,6 +89,19 @@ def test_tables_of_every_form_are_not_negative_agree_and_are_no_worse(mechanism:
     assert certificate["non_negative"]["total"]["ratio"] < 1
 
 
+def test_tables_that_are_too_many_to_be_held_say_that_they_are_fitted_apart(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the number of records is estimated, its error can raise that of the answers: no certificate denies it."""
+    monkeypatch.setattr("dpdist.grids.fitted_tables.MOST_TOGETHER", 1)
+    fitted, certificate, _ = released(home, mechanism="residual", postprocess={"non_negative": True})
+    assert min(table.min() for table in fitted.values()) >= 0
+    said = certificate["post_processing"][0]
+    assert "every group of queries by itself, and the fit does not raise (but for the error of the number of records" in said
+    _, certificate, _ = released(home, mechanism="residual", postprocess=KNOWN)
+    assert "by itself, and the fit never raises" in certificate["post_processing"][1]
+
+
 @pytest.mark.parametrize("mechanism", slow_but("weighted-marginals", ["marginals", "residual", "weighted-marginals"]))
 def test_tables_keep_the_public_number_of_records(mechanism: str, home: Path) -> None:
     fitted, certificate, rows = released(
