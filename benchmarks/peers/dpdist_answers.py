@@ -113,7 +113,9 @@ def means(folder: Path) -> Answers:
 
 
 def medians(folder: Path) -> Answers:
-    asked = "{quantiles: {of: {age: {from: 0, to: 99}}, by: [region], share: 0.9}, workload: [{marginals: {of: [[region]]}}]}"
+    asked = (
+        "{quantiles: {of: {age: {from: 0, to: 99}}, by: [region], share: 0.9}, workload: [{marginals: {of: [[region]]}}]}"
+    )
     release = run("medians", PEOPLE, asked, "budget: {epsilon: 1}")
     return {each["group"]["region"]: each["value"] for each in release.certificate["quantiles"]["rows"]}
 

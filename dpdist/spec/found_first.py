@@ -145,4 +145,6 @@ class AskedQuantiles(FoundFirst):
         del entries, person
         groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.asked.by)
         if groups * len(self.asked.at) * len(self.asked.of) > MOST_QUANTILES:
-            raise InvalidInput(f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer")
+            raise InvalidInput(
+                f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
 from tests.stability.test_beyond import BOUNDS
 
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
-COLUMN = amounts_attribute("a", Amounts(0, 1, 9), NOWHERE)  # type: ignore[arg-type]
+COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), NOWHERE)
 
 
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
