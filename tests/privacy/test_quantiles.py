@@ -169,7 +169,7 @@ def test_choices_have_their_probabilities() -> None:
 
 
 def test_a_value_that_most_records_have_is_their_median() -> None:
-    """Of 1,000 records 600 have no amount: a score of middle ranks, as others have it, would choose one of the others."""
+    """Of 1,000 records 600 have no amount: a score by middle ranks would choose one of the others."""
     values, counts = np.arange(101), np.array([600, *[4] * 100])
     of = quantiles((101,), (Fraction(1, 2),), 1, Loss.laplace(Fraction(1))).of[0][0]
     assert {of.chosen(values, counts, number.to_bytes(32, "big"), 0)[0] for number in range(50)} == {0}
