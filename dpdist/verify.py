@@ -323,6 +323,15 @@ def answered(rows: int, windows: dict[str, Any] | None) -> Array:
     return np.asarray((step >= windows["first"]) & (step < windows["stop"]))
 
 
+def rho_of_choice(distance: float) -> Fraction:
+    """Rho of a Gaussian that reveals as much as a choice whose scores, times its rate, one change moves so far (dpdist's docs/noise.md)."""
+    wanted, low, high = -np.logaddexp(0.0, distance), 0.0, 40.0
+    for _ in range(100):  # the mean m of a unit Gaussian for which P(N > m / 2) = 1 / (1 + exp(distance))
+        middle = (low + high) / 2
+        low, high = (low, middle) if log_tail(-middle / 2) <= wanted else (middle, high)
+    return Fraction(low**2 / 2)
+
+
 def log_tail(x: float) -> float:
     """ln P(X <= x) of a standard normal X; far out an upper bound."""
     if x > -30:
@@ -790,19 +799,15 @@ class Claimed:
         near(len({term.axes for term in self.terms}), len(self.terms), what="tables that were measured once: ")
         replaced, cells = self.privacy["neighbours"] == "replace-one", int(self.privacy.get("most_groups_of_one_person", 1))
         moved = (1 + replaced) * cells * int(self.privacy["most_records_of_one_person"])
-        wanted, low, high = -np.logaddexp(0.0, float(Fraction(facts["rate"]) * moved)), 0.0, 40.0
-        for _ in range(100):  # the mean m of a unit Gaussian for which P(N > m / 2) = 1 / (1 + exp(rate moved))
-            middle = (low + high) / 2
-            low, high = (low, middle) if log_tail(-middle / 2) <= wanted else (middle, high)
-        return int(facts["rounds"]) * Fraction(low**2 / 2)
+        return int(facts["rounds"]) * rho_of_choice(float(Fraction(facts["rate"]) * moved))
 
     @property
     def spent_before(self) -> Fraction:
-        """The rho of the choice of a bound, or of what the bounds leave out: a release has one of them at most."""
+        """The rho of the choice of a bound or of quantiles, or of what the bounds leave out: a release has one of them at most."""
         return sum(
             (
                 Fraction(self.certificate.get(name, {}).get("rho", 0))
-                for name in ("chosen_bound", "chosen_range", "left_out")
+                for name in ("chosen_bound", "chosen_range", "left_out", "quantiles")
             ),
             Fraction(0),
         )
@@ -1273,6 +1278,30 @@ class Claimed:
         near(len(values), 0, what="numbers that are left over: ")
         return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, told)
 
+    def check_quantiles(self) -> str:
+        """Rates and ranks of quantiles and of the ends of their intervals, as dpdist's docs/noise.md has them ("Quantiles")."""
+        facts = self.certificate.get("quantiles")
+        if facts is None:
+            return ""
+        times = 1 + (self.privacy["neighbours"] == "replace-one")
+        moved = times * math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
+        near(facts["moved"], moved, what="records that one change moves: ")
+        spent = []
+        for each in facts["choices"]:
+            at, rates = Fraction(each["at"]), [Fraction(each[name]) for name in ("rate", "end_rate", "end_rate")]
+            distance = moved * max(at.numerator, at.denominator - at.numerator)
+            spent += [float(rate * distance) for rate in rates]
+            missed = each["values"] * math.exp(-float(rates[1] * each["beyond"]))
+            near(missed <= 0.025 * (1 + 1e-9), True, what="ends that miss their quantile at most 25 times of 1,000: ")
+            column = facts["columns"][each["of"]]
+            near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, "values: ")
+        rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
+        for row in facts["rows"]:
+            column = facts["columns"][row["of"]]
+            ends = [column["from"], row["low_95"], row["value"], row["high_95"], column["to"]]
+            near(ends, sorted(ends), what="a quantile within its interval: ")
+        return at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho)
+
     def check_epsilon(self) -> str:
         told = at_least(self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9)
         if self.certificate["measurement"]["values"] is None and not self.laplace:
@@ -1385,6 +1414,7 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "rho": Claimed.check_rho,
     "epsilon": Claimed.check_epsilon,
     "what bounds leave out": Claimed.check_left_out,
+    "quantiles": Claimed.check_quantiles,
     "answers": lambda r: r.check_column("answer"),
     "standard errors": lambda r: r.check_column("standard_error"),
     "lower ends of intervals": lambda r: r.check_column("low_95"),

@@ -74,6 +74,7 @@ def show(
         terminal.print_answers(rows, total)
         for what, listed in made.items():
             terminal.print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
+        terminal.print_quantiles(certificate, limit)
         terminal.print_beyond(certificate)
         terminal.print_post_processing(certificate)
         if "suppression" in certificate:

@@ -308,6 +308,23 @@ def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> N
         out.print(f"... {total - len(rows):,} more {what}s (--limit 0 prints all)")
 
 
+def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
+    """The first quantiles of a published release; 0 prints all."""
+    from rich.table import Table
+
+    rows = certificate.get("quantiles", {}).get("rows", [])
+    if not rows:
+        return
+    table = Table("of", "group", "share", "quantile", "95 % interval", box=None, pad_edge=False)
+    for row in rows[: limit or None]:
+        group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
+        ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
+        table.add_row(row["of"], group, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
+    out.print(table)
+    if 0 < limit < len(rows):
+        out.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")
+
+
 def csv_of(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     """Answers to further questions as rows: one column for each attribute by which some of them are grouped."""
     names = {name: "" for each in answers for name in each.group}

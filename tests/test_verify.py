@@ -35,6 +35,7 @@ from tests.release import (
     test_private_bound,
     test_private_categories,
     test_private_range,
+    test_quantiles,
     test_sums,
     test_totals,
     test_variances,
@@ -68,6 +69,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
     "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
+    "quantiles": {"table": test_left_out.purchases(), **test_quantiles.asked()},
+    "quantiles, Laplace noise": {"table": test_left_out.purchases(), **test_quantiles.asked(neighbours="replace-one", **PURE)},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "long series": {
@@ -435,6 +438,15 @@ def fewer_records(of: Forged) -> None:
     facts["amounts"]["amount"] = verify.of_amounts(rest, ends, scale / unit, width, unit, 35 / 16)
 
 
+def quantile(name: str, value: Any, *, row: bool = False) -> Callable[[Forged], None]:
+    """Another statement about the first quantile."""
+
+    def lie(of: Forged) -> None:
+        of.certificate["quantiles"]["rows" if row else "choices"][0][name] = value
+
+    return lie
+
+
 def array_of_left_out(of: Forged) -> None:
     of.certificate["left_out"]["values"][0] += 2**24 * 20
 
@@ -615,6 +627,13 @@ LIES: dict[str, Lie] = {
     "a noisy number of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", array_of_left_out,
     ),
+    "a larger rate of a quantile": ("quantiles", "quantiles", quantile("rate", "1/2")),
+    "a larger rate of an end": ("quantiles, Laplace noise", "quantiles", quantile("end_rate", "1/2")),
+    "an end that aims too near": ("quantiles", "quantiles", quantile("beyond", 3)),
+    "a quantile outside its interval": ("quantiles", "quantiles", quantile("value", 4999.0, row=True)),
+    "a smaller rho of quantiles": ("quantiles", "quantiles", lambda of: of.certificate["quantiles"].update(rho="1/100")),
+    "fewer records that a person moves": ("quantiles", "quantiles", lambda of: of.certificate["quantiles"].update(moved=1)),
+    "a rho without the quantiles": ("quantiles", "rho", lambda of: of.privacy.update(rho="1/20")),
     "a smaller sensitivity of orbits": (
         ORBITS, "sensitivity",
         lambda of: of.privacy.update(sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 999 // 1000)),

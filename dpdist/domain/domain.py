@@ -38,10 +38,12 @@ class Domain:
 
     Attributes:
         sizes: from which other paths are taken, for all that is computed over the domain.
+        beside: what else is read of the records, and is counted in no cell.
     """
 
     attributes: tuple[Attribute, ...]
     sizes: Sizes = field(default=SIZES, compare=False, repr=False)
+    beside: tuple[Attribute, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = list(self.columns)
@@ -81,7 +83,7 @@ class Domain:
     def read(self) -> tuple[Attribute, ...]:
         """The attributes whose values are in columns: of a line, those that it follows from."""
         found = (each for a in self.attributes for each in ((a,) if a.line is None else a.line.of))
-        return tuple({each.name: each for each in found}.values())
+        return tuple({each.name: each for each in (*found, *self.beside)}.values())
 
     @property
     def own_names(self) -> tuple[str, ...]:

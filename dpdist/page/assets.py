@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 
 from dpdist.language import plural, recalled, say, speaking, spoken, written
 from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
-from dpdist.page.numbers import plain
+from dpdist.page.numbers import number_text, plain
 from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
 
 
@@ -97,6 +97,7 @@ def _templates() -> jinja2.Environment:
         "link": link,
         "capitalised": capitalised,
         "unbroken": unbroken,
+        "number_text": number_text,
         "recalled": recalled,
         "plain": plain,
     }

@@ -327,6 +327,40 @@ class LeftOutFacts(TypedDict):
     amounts: dict[str, AmountsFacts]
 
 
+class ChoicesFacts(TypedDict):
+    """``quantiles.choices[]`` of a certificate."""
+
+    of: str
+    at: str
+    values: int
+    rate: str
+    end_rate: str
+    beyond: int
+
+
+class RowsFacts(TypedDict):
+    """``quantiles.rows[]`` of a certificate."""
+
+    of: str
+    at: float
+    group: dict[str, str]
+    value: float
+    low_95: float
+    high_95: float
+
+
+class QuantilesFacts(TypedDict):
+    """``quantiles`` of a certificate."""
+
+    share: float
+    rho: str
+    columns: dict[str, dict[str, Any]]
+    by: list[str]
+    moved: int
+    choices: list[ChoicesFacts]
+    rows: list[RowsFacts]
+
+
 class Claims(TypedDict):
     """What a plan claims of its release."""
 
@@ -357,6 +391,7 @@ class Claims(TypedDict):
     chosen_bound: NotRequired[ChosenBoundFacts]
     chosen_range: NotRequired[ChosenRangeFacts]
     left_out: NotRequired[LeftOutFacts]
+    quantiles: NotRequired[QuantilesFacts]
 
 
 class MeasurementFacts(TypedDict):

@@ -18,7 +18,9 @@ BOUND = "~bound"
 """Ends the id of the charge for the choice of a bound."""
 LEFT_OUT = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
-PRELIMINARIES = (SELECTION, BOUND, LEFT_OUT)
+QUANTILES = "~quantiles"
+"""Ends the id of the charge for quantiles."""
+PRELIMINARIES = (SELECTION, BOUND, LEFT_OUT, QUANTILES)
 """Ends of the ids of charges that come before a release's own."""
 
 

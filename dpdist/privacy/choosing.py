@@ -15,13 +15,16 @@ import bisect
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from dpdist.privacy.accounting.gaussian import RHO_DENOMINATOR
 from dpdist.privacy.accounting.laplace import epsilon_dominated_by, gaussian_equivalent
 
 FIRST_BITS = 128
+GUARD = 64
+"""Further digits of weights, which products of up to 64 factors round in."""
 RATE_BITS = 40
 """Rates are whole multiples of 2^-40."""
 
@@ -39,34 +42,54 @@ def rate_for(rho: Fraction, distance: int) -> Fraction:
     return rate
 
 
-def choose(scores: Sequence[int], rate: Fraction, key: bytes, number: int) -> int:
+def choose(scores: Sequence[int], rate: Fraction, key: bytes, number: int, times: Sequence[int] | None = None) -> int:
     """The place of the chosen score.
 
     Args:
         rate: what a score is multiplied with, exact.
         key: 32 secret bytes of a release.
         number: of the choice; one number for one choice.
+        times: how many are chosen from that have each score; None: one.
     """
-    best, bits = max(scores), FIRST_BITS
-    exponents = [rate * (best - score) for score in scores]
+    best, bits, times = max(scores), FIRST_BITS, times or [1] * len(scores)
+    upto = [0, *itertools.accumulate(times)]
+    gaps = [best - score for score in scores]
     while True:
         drawn = _uniform(key, number, bits)
-        ends = list(itertools.accumulate(_power(exponent, bits) for exponent in exponents))
+        ends = list(itertools.accumulate(map(operator.mul, _powers(rate, gaps, bits), times)))
         # every weight lies between its whole number and 2 more: the number times their sum between these
-        low, high = drawn * ends[-1] >> bits, -(-(drawn + 1) * (ends[-1] + 2 * len(ends)) >> bits)
+        low, high = drawn * ends[-1] >> bits, -(-(drawn + 1) * (ends[-1] + 2 * upto[-1]) >> bits)
         place = bisect.bisect_right(ends, low)
-        if place < len(ends) and high <= ends[place] and (place == 0 or low >= ends[place - 1] + 2 * place):
+        if place < len(ends) and high <= ends[place] and (place == 0 or low >= ends[place - 1] + 2 * upto[place]):
             return place
         bits *= 2
 
 
-def _power(exponent: Fraction, bits: int) -> int:
-    """2^bits exp(-exponent), rounded down."""
+def choose_evenly(count: int, key: bytes, number: int) -> int:
+    """One of so many whole numbers from zero on, each with the same probability."""
+    bits = FIRST_BITS
+    while True:
+        drawn = _uniform(key, number, bits)
+        low, high = drawn * count >> bits, (drawn + 1) * count - 1 >> bits
+        if low == high:
+            return low
+        bits *= 2
+
+
+def _powers(rate: Fraction, gaps: Sequence[int], bits: int) -> Iterator[int]:
+    """2^bits exp(-rate gap) of every gap, down to 2 less: products of the numbers exp(-rate 2^j), each rounded down."""
     import mpmath
 
-    with mpmath.workprec(bits + 64):
-        scaled = mpmath.ldexp(mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator), bits)
-        return int(mpmath.floor(scaled * (1 - mpmath.ldexp(1, -bits - 32))))
+    wide = bits + GUARD
+    with mpmath.workprec(wide + GUARD):
+        found = (mpmath.exp(-mpmath.mpf(rate.numerator << j) / rate.denominator) for j in range(max(gaps).bit_length()))
+        doubled = [int(mpmath.floor(mpmath.ldexp(each, wide) * (1 - mpmath.ldexp(1, -wide)))) for each in found]
+    for gap in gaps:
+        power = 1 << wide
+        for place in range(gap.bit_length()):
+            if gap >> place & 1:
+                power = power * doubled[place] >> wide
+        yield power >> GUARD
 
 
 def _uniform(key: bytes, number: int, bits: int) -> int:

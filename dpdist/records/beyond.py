@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.privacy.beyond import FINEST, Beyond
 from dpdist.process.limits import left_bytes
 from dpdist.records.per_person import SORTED_COPIES, CountedSizes, RecordsOfFile, read_records
@@ -82,6 +82,51 @@ def counts_of_amounts(source: Source, domain: Domain, name: str, most: int) -> C
     return CountedSizes(np.bincount(steps[steps >= 0], minlength=most + 1).astype(np.int64), read)
 
 
+@dataclass(frozen=True)
+class CountedValues:
+    """How many records of each group have which amount, and how many records were read.
+
+    Attributes:
+        values: for each column the group, the steps above its smallest amount, and the number of records; rising by group and steps.
+    """
+
+    values: tuple[NDArray[np.int64], ...] = field(repr=False)
+    read: int = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the numbers: only a commitment of it may be written down."""
+        found = hashlib.sha256()
+        for each in self.values:
+            found.update(each.shape[1].to_bytes(8, "little") + each.astype("<i8").tobytes())
+        return found.hexdigest()
+
+
+def values_by_group(source: Source, domain: Domain, by: Sequence[str], of: Sequence[Attribute]) -> CountedValues:
+    """The records that count by group and by their amounts in some columns. Records in no labelled group are left out.
+
+    Raises: as ``beyond_bounds``.
+    """
+    rows, amounts, read = _held(source, domain, list(of), _amounts)
+    kept = np.arange(rows.size) if source.person is None else kept_records(source, domain, rows)
+    codes = np.unravel_index(rows["cell"][kept], tuple(each.kinds for each in domain.attributes))
+    group, known = np.zeros(kept.size, dtype=np.int64), np.ones(kept.size, dtype=bool)
+    for name in by:
+        code, shown = codes[domain.axis(name)], domain.attribute(name).shown
+        group, known = group * shown + code, known & (code < shown)
+    found = []
+    for column, values in zip(of, amounts, strict=True):
+        assert column.amounts is not None
+        steps = column.amounts.steps_of(values[kept])
+        if column.missing is None and (steps < 0).any():
+            raise InvalidSpec(f"the records hold some without {column.name!r}; set 'missing: drop' for it, or complete them")
+        some = known & (steps >= 0)
+        size = column.amounts.width + 1
+        pairs, counts = np.unique(group[some] * size + steps[some], return_counts=True)
+        found.append(np.stack([*np.divmod(pairs, size), counts]))
+    return CountedValues(tuple(found), read)
+
+
 def _held(
     source: Source, domain: Domain, columns: list[Attribute], told: Callable[[RecordsOfFile, Attribute, Source], Excess]
 ) -> tuple[NDArray[np.void], list[Excess], int]:
@@ -95,7 +140,7 @@ def _held(
         read += found.read
         if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
             raise InvalidInput(
-                "telling persons apart for 'left_out' or 'to: private' needs more memory than this process has; give it more"
+                "'left_out', 'quantiles' and 'to: private' need more memory for the records than this process has; give it more"
             )
     rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
     excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]

@@ -8,12 +8,13 @@ from dpdist.release.left_out import measured_of
 from dpdist.release.preliminary import Preliminary
 from dpdist.release.private_bound import choice_of
 from dpdist.release.private_names import selection_of
+from dpdist.release.quantiles import quantiles_of
 from dpdist.spec.job import Job
 
 
 def preliminary_of(job: Job) -> Preliminary | None:
     """What a part of the budget finds before the plan; None where everything is declared."""
-    return selection_of(job) or choice_of(job) or measured_of(job)
+    return selection_of(job) or choice_of(job) or measured_of(job) or quantiles_of(job)
 
 
 def prepared(context: Context, job: Job) -> Job:

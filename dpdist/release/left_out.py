@@ -23,13 +23,13 @@ from dpdist.privacy.noise import Noise
 from dpdist.quantities.beyond import of_block
 from dpdist.records.beyond import CountedBeyond, beyond_bounds
 from dpdist.records.sources import Source
-from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
+from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import LeftOut
 from dpdist.spec.job import Job, Prepared
 
 
 @dataclass(frozen=True)
-class LeftOutMeasurement(Preliminary):
+class LeftOutMeasurement(NoisyPreliminary):
     """Persons and records beyond the bounds, and amounts outside their range."""
 
     job: Job
@@ -69,8 +69,8 @@ class LeftOutMeasurement(Preliminary):
     def counted(self, source: Source) -> CountedBeyond:
         return beyond_bounds(source, self.job.measured.domain, self.rule, persons=self.job.measured.persons)
 
-    def kept(self, counted: CountedBeyond, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
-        noisy = self.rule.noisy(counted.values, draw).tolist()
+    def kept(self, counted: CountedBeyond, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+        noisy = self.rule.noisy(counted.values, self.samples(key)).tolist()
         return np.frombuffer(json.dumps({"values": noisy}).encode(), dtype=np.uint8)
 
     def with_kept(self, store: Store, stored: StoredArray) -> Job:

@@ -43,6 +43,7 @@ from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
 from dpdist.release.private_bound import bound_facts
 from dpdist.release.private_names import facts_of
+from dpdist.release.quantiles import quantile_facts
 from dpdist.release.setting import setting_of
 from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
@@ -90,7 +91,7 @@ class Plan(Design):
         """
         job, guarantee = self.job, self.job.guarantee
         selection, series = facts_of(job), guarantee.course.facts(self.cells)
-        left_out = left_out_facts(job)
+        beside = {"left_out": left_out_facts(job), "quantiles": quantile_facts(job)}
         claims = {
             "release": job.release,
             **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
@@ -104,7 +105,7 @@ class Plan(Design):
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
             **bound_facts(job),
-            **({} if left_out is None else {"left_out": left_out}),
+            **{name: found for name, found in beside.items() if found is not None},
             "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
@@ -64,8 +64,8 @@ class Preliminary(ABC):
 
     @property
     @abstractmethod
-    def noise(self) -> Noise:
-        """What is drawn."""
+    def drawn(self) -> Mapping[str, Any]:
+        """What the store says of the draw."""
 
     @property
     @abstractmethod
@@ -77,8 +77,8 @@ class Preliminary(ABC):
         """What is counted of the records (``Counted``). Raises: DpdistError; whatever counting would refuse is refused here."""
 
     @abstractmethod
-    def kept(self, counted: Any, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
-        """What the store keeps: bytes of JSON, made of noisy numbers alone."""
+    def kept(self, counted: Any, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+        """What the store keeps: bytes of JSON, made of noisy numbers and private choices alone."""
 
     @abstractmethod
     def with_kept(self, store: Store, stored: StoredArray) -> Job:
@@ -89,3 +89,20 @@ class Preliminary(ABC):
         """The delta of the budget as it was written; of a budget in rho that of a failure, and 1e-9."""
         budget = self.job.guarantee.budget
         return budget.delta if budget.delta is not None else self.loss.failure + Fraction(1, 10**9)
+
+
+class NoisyPreliminary(Preliminary):
+    """What is found before the plan from noisy counts."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Noise:
+        """What is drawn."""
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        return {"noise": self.noise.kind, "scale": self.noise.scale}
+
+    def samples(self, key: bytes) -> Draw:
+        """Gives samples of the key's noise."""
+        return lambda count: self.noise.draw(key, count=count)

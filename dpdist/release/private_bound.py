@@ -26,14 +26,14 @@ from dpdist.quantities.left_out import SEEN, NoisyCounts
 from dpdist.records.beyond import counts_of_amounts
 from dpdist.records.per_person import CountedSizes, records_of_persons
 from dpdist.records.sources import Source
-from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
+from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import PrivateBound
 from dpdist.spec.job import Job, Prepared
 from dpdist.workloads import Workload
 
 
 @dataclass(frozen=True)
-class BoundChoice(Preliminary):
+class BoundChoice(NoisyPreliminary):
     """The choice of a bound, from noisy counts by size."""
 
     job: Job
@@ -83,9 +83,9 @@ class BoundChoice(Preliminary):
     def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         """What a certificate says of the bound that a release has."""
 
-    def kept(self, counted: CountedSizes, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+    def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
         assert errors is not None
-        noisy = self.rule.noisy(counted.counts, draw).tolist()
+        noisy = self.rule.noisy(counted.counts, self.samples(key)).tolist()
         found = {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variance, errors.spread)}
         return np.frombuffer(json.dumps(found).encode(), dtype=np.uint8)
 

@@ -19,13 +19,13 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
 from dpdist.records.names import Names, names_of
 from dpdist.records.sources import Source
-from dpdist.release.preliminary import Draw, PredictedErrors, Preliminary
+from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import PrivateNames
 from dpdist.spec.job import Job
 
 
 @dataclass(frozen=True)
-class NameSelection(Preliminary):
+class NameSelection(NoisyPreliminary):
     """The selection of the names of one attribute.
 
     Attributes:
@@ -84,8 +84,8 @@ class NameSelection(Preliminary):
     def counted(self, source: Source) -> Names:
         return names_of(source, self.job.measured.domain, self.attribute, self.left_out, self.candidates)
 
-    def kept(self, counted: Names, draw: Draw, errors: PredictedErrors | None) -> NDArray[np.uint8]:
-        chosen = [counted.names[number] for number in self.rule.chosen(counted.counts, draw).tolist()]
+    def kept(self, counted: Names, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+        chosen = [counted.names[number] for number in self.rule.chosen(counted.counts, self.samples(key)).tolist()]
         return np.frombuffer(json.dumps(chosen, ensure_ascii=False).encode(), dtype=np.uint8)
 
     def with_kept(self, store: Store, stored: StoredArray) -> Job:

@@ -53,7 +53,7 @@ def check_before(context: Context, before: Preliminary, measured: Charge) -> Non
     if approvers is not None and approvers.needed:
         raise InvalidInput(
             "approvers sign a spec before a part of its budget is spent: a data set that needs approvals goes without "
-            "'categories: private', 'most_records: private', 'to: private' and 'left_out'"
+            "'categories: private', 'most_records: private', 'to: private', 'left_out' and 'quantiles'"
         )
     receipt = ledger.receipt(before.release)
     check_measured(context.store, receipt, before.release)
@@ -121,7 +121,5 @@ def _write(
     facts: dict[str, Any],
 ) -> bool:
     """Draw the noise, and keep what is found. It is not read back here."""
-    noise = before.noise
-    content = before.kept(counted, lambda count: noise.draw(key.reveal(), count=count), errors)
-    store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **facts})
+    store.put_if_absent(name, before.kept(counted, key.reveal(), errors), {**before.drawn, **facts})
     return False

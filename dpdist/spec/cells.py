@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -26,6 +26,7 @@ class CountedCells:
         most_records: of one person, as the bound on a total divides them.
         persons: whether persons are counted in each group, and not their records.
         placeholders: whether values of one stand for names that are not selected yet.
+        beside: columns that are read for a question of their own and counted in no cell.
     """
 
     attributes: Mapping[str, AttributeSpec]
@@ -36,6 +37,7 @@ class CountedCells:
     folder: Path
     sizes: Sizes
     placeholders: bool = False
+    beside: Mapping[str, SumSpec] = field(default_factory=dict)
 
     @cached_property
     def domain(self) -> Domain:
@@ -68,6 +70,11 @@ class CountedCells:
                 for name, given in self.sums.items()
             ),
             self.sizes,
+            tuple(
+                given.attribute(name, everywhere=True, records=1, squares=False)
+                for name, given in self.beside.items()
+                if name not in {*self.attributes, *self.sums}
+            ),
         )
 
     @property

@@ -59,7 +59,8 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
 
 
 def _check_columns(job: Job) -> None:
-    unknown = sorted(set(job.source.records.columns) - set(job.measured.attributes) - set(job.measured.sums))
+    measured = job.measured
+    unknown = sorted(set(job.source.records.columns) - {*measured.attributes, *measured.sums, *measured.beside})
     if unknown:
         raise InvalidInput(
             f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(job.measured.attributes)})"

@@ -16,7 +16,7 @@ from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
-from dpdist.spec.found_first import DeclaredNames, FoundFirst, LeftOut, PrivateBound, PrivateNames
+from dpdist.spec.found_first import AskedQuantiles, DeclaredNames, FoundFirst, LeftOut, PrivateBound, PrivateNames
 from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff, Outputs
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
@@ -47,7 +47,8 @@ def compiled(
     person, first = records.person, entries[0].kind
     names = _names(spec, again)
     persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
-    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
+    beside = {} if spec.quantiles is None else spec.quantiles.of
+    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown, beside)
     former = _former(spec)
     course: OneOff | GrowingSeries = OneOff()
     if spec.stream is not None:
@@ -110,7 +111,10 @@ def _found_first(spec: ReleaseSpec, again: Callable[..., Job]) -> Iterator[Found
             yield PrivateBound(chosen.share, partial(_bounded, spec, of, chosen.share, again), of, most)
     if spec.left_out is not None:
         share = spec.left_out.share
-        yield LeftOut(share, partial(_beside, spec, share, again), spec.left_out.most)
+        yield LeftOut(share, partial(_beside, spec, "left_out", share, again), spec.left_out.most)
+    if spec.quantiles is not None:
+        share = spec.quantiles.share
+        yield AskedQuantiles(share, partial(_beside, spec, "quantiles", share, again), spec.quantiles)
 
 
 def _over(
@@ -136,9 +140,9 @@ def _bounded(spec: ReleaseSpec, of: str | None, share: Fraction, again: Callable
     return again(spec.model_copy(update={"records": records, "budget": rest}), placeholders=bound is None)
 
 
-def _beside(spec: ReleaseSpec, share: Fraction, again: Callable[..., Job], found: bool | None) -> Job:
-    """The job with the rest of the budget, once what the bounds leave out is measured, or before (None)."""
-    return again(spec.model_copy(update={"left_out": None, "budget": _rest(spec, share)}), placeholders=found is None)
+def _beside(spec: ReleaseSpec, key: str, share: Fraction, again: Callable[..., Job], found: bool | None) -> Job:
+    """The job without what is found beside it, and with the rest of the budget, once that is found, or before (None)."""
+    return again(spec.model_copy(update={key: None, "budget": _rest(spec, share)}), placeholders=found is None)
 
 
 def _rest(spec: ReleaseSpec, share: Fraction) -> ReleaseBudgetSpec:

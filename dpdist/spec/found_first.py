@@ -1,7 +1,8 @@
-"""What a part of the budget finds in the records before a release is planned: names, a bound, or what bounds leave out."""
+"""What a part of the budget finds in the records before a release is planned: names, a bound, quantiles, or what bounds leave out."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.records import Person
+from dpdist.spec.sums import QuantilesSpec
+
+MOST_QUANTILES = 10_000
+"""Of all columns and groups of a release: they stand in its certificate."""
 
 
 @dataclass(frozen=True)
@@ -124,3 +129,22 @@ class LeftOut(FoundFirst):
         del entries
         if person.column is None and not measured.sums:
             raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
+
+
+@dataclass(frozen=True)
+class AskedQuantiles(FoundFirst):
+    """Quantiles of columns are chosen by group."""
+
+    asked: QuantilesSpec
+
+    key: ClassVar[str] = "'quantiles'"
+    place: ClassVar[tuple[str, ...]] = ("quantiles",)
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput for groups that are not declared, and for too many of them."""
+        del entries, person
+        groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.asked.by)
+        if groups * len(self.asked.at) * len(self.asked.of) > MOST_QUANTILES:
+            raise InvalidInput(
+                f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer"
+            )

@@ -14,7 +14,7 @@ from dpdist.spec.output import AboutSpec, Language, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.records import LeftOutSpec, RecordsSpec
-from dpdist.spec.sums import SumSpec
+from dpdist.spec.sums import QuantilesSpec, SumSpec
 from dpdist.spec.values import SpecPart
 from dpdist.stability import Neighbours
 
@@ -66,6 +66,12 @@ class ReleaseSpec(SpecPart):
         "than count and of records that do not count, and of amounts outside their range, with 95 % intervals. {} takes the defaults. "
         "Default: the page says that it is not known",
         examples=[{"share": 0.05, "most": 1000}],
+    )
+    quantiles: QuantilesSpec | None = Field(
+        None,
+        description="publishes, from a part of the budget, quantiles of columns by group with 95 % intervals: chosen from all values of a "
+        "declared range by the exponential mechanism, without bins. The queries of 'workload' are answered with the rest",
+        examples=[{"of": {"age": {"from": 0, "to": 120}}, "by": ["region"], "at": [0.5]}],
     )
     neighbours: Neighbours = Field(
         "add-remove",

@@ -11,9 +11,11 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
 from dpdist.domain.amounts import MOST_STEPS, Amounts, Bound
-from dpdist.spec.chosen_bounds import PRIVATE, RangeSelectionSpec, with_largest
+from dpdist.spec.chosen_bounds import PRIVATE, ChosenBoundSpec, RangeSelectionSpec, with_largest
 from dpdist.spec.values import Exact, Text, Titled
 
+MOST_PARTS = 1000
+"""The largest denominator of a quantile's share."""
 LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
 
 
@@ -140,3 +142,42 @@ class SumSpec(Titled):
         """
         amounts = self.amounts(records, squares=squares, alone=alone)
         return amounts_attribute(name, amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
+
+
+class QuantilesSpec(ChosenBoundSpec):
+    """Quantiles and medians of columns of amounts, by group: a part of the budget chooses each from all values of its range."""
+
+    share: Exact = Field(
+        Fraction(1, 2),
+        description="the share of the release's budget that the quantiles spend, between 0 and 1",
+        examples=[0.5],
+    )
+    of: dict[str, SumSpec] = Field(
+        min_length=1,
+        description="the columns, each with its range as under `sums`. The error hardly grows with the range: it may be far too wide",
+        examples=[{"age": {"from": 0, "to": 120}}],
+    )
+    by: tuple[str, ...] = Field(
+        (), description="the quantiles of each combination of these attributes' values", examples=[["region"]]
+    )
+    at: tuple[Exact, ...] = Field(
+        (Fraction(1, 2),),
+        min_length=1,
+        max_length=99,
+        description="which quantiles, in rising order: at 0.9 the smallest value up to which nine tenths of the group's records lie",
+        examples=[[0.25, 0.5, 0.75]],
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> QuantilesSpec:
+        if not all(0 < each < 1 and each.denominator <= MOST_PARTS for each in self.at):
+            raise ValueError(f"'at' holds shares between 0 and 1, of denominators up to {MOST_PARTS:,}")
+        if list(self.at) != sorted(set(self.at)):
+            raise ValueError("'at' holds different shares in rising order")
+        if len(set(self.by)) < len(self.by):
+            raise ValueError("'by' names an attribute twice: name each once")
+        if any(each.selection is not None or each.most_per_person is not None for each in self.of.values()):
+            raise ValueError(
+                "quantiles need no bound on amounts: leave 'to: private' and 'most_per_person' out, and give a wide range"
+            )
+        return self

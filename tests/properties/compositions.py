@@ -112,6 +112,11 @@ def _left_out(content: Content) -> None:
     content["left_out"] = {"most": 8}
 
 
+def _quantiles(content: Content) -> None:
+    """Medians from a part of the budget."""
+    content["quantiles"] = {"of": {"q": {"from": 0, "to": 9}}}
+
+
 def _persons(content: Content) -> None:
     content["records"]["count"] = "persons"
     _person(column="who", most_groups=2)(content)
@@ -215,6 +220,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "means": _statistic("mean", "m"),
         "variances": _statistic("variance", "m"),
         "covariances": _statistic("covariance", "m", "k"),
+        "quantiles": _quantiles,
         "persons by group": _persons,
         "private names": _private,
     },

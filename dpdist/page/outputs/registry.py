@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpdist.page.outputs.amounts import Means, Variances
+from dpdist.page.outputs.amounts import Means, Quantiles, Variances
 from dpdist.page.outputs.answers import AnswerTables
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.outputs.citation import Citation
@@ -24,6 +24,7 @@ OUTPUTS: list[Output] = [
     PublishedMeasurement(),
     Means(),
     Variances(),
+    Quantiles(),
     Croissant(),
     Dictionary(),
     Event(),

@@ -1,0 +1,186 @@
+"""Quantiles by the exponential mechanism on ranks, each with an interval from two further choices.
+
+The quantile at a / b of n values is the smallest one up to which at least n a / b of them lie. Of a value, C(<) lie below and C(<=) up to
+it. Its score for a target t, in parts of 1 / b of a record, is -max(b C(<) - t, t - b C(<=)): positive where the target lies among the
+values that are equal to it, by how far it lies from both ends. A record that comes or goes moves b C - n a by -a or b - a, and so every
+score by at most max(a, b - a). Values between two of the records have one score, so that a range of 2^20 values costs what its records do.
+
+The quantile is chosen for t = n a. An end of its interval is chosen for a target that lies beyond it by so much that whatever lies on the
+wrong side of the quantile, ``size`` values of scores below minus that, is chosen with probability at most 2.5 %: some value, or the end
+of the range, which every target beyond all records has, has a score of at least zero (docs/noise.md, "Quantiles").
+
+Source: McSherry & Talwar 2007; Smith 2011 for quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.choosing import RATE_BITS, choose, choose_evenly, rate_for
+
+POINT, END = Fraction(1, 2), Fraction(1, 4)
+"""Shares of a quantile's budget: of itself, and of each end of its interval."""
+MISSED = 0.025
+"""The largest probability that an end lies on the wrong side of the quantile."""
+CHOICES = 3
+FARTHEST = 2**48
+"""Parts of a record: the ranks of ends are whole numbers of 63 bits."""
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Neighbouring values of a range that have the same scores.
+
+    Attributes:
+        firsts, times: the first value of each run, and how many it has.
+        below, upto: records below each value, and up to it.
+    """
+
+    firsts: Whole
+    times: Whole
+    below: Whole
+    upto: Whole
+
+    @staticmethod
+    def of(values: Whole, counts: Whole, size: int) -> Runs:
+        """The runs of 0..size-1: every value that records have, and what lies between two of them.
+
+        Args:
+            values: that records have, rising.
+            counts: how many records have each.
+        """
+        running = np.append(0, np.cumsum(counts))
+        after, next_ = np.append(0, values + 1), np.append(values, size)
+        found = Runs(
+            _in_turn(after, values),
+            _in_turn(next_ - after, np.ones_like(values)),
+            _in_turn(running, running[:-1]),
+            _in_turn(running, running[1:]),
+        )
+        some = found.times > 0
+        return Runs(found.firsts[some], found.times[some], found.below[some], found.upto[some])
+
+    def scores(self, parts: int, target: int) -> Whole:
+        """The score of every value of each run.
+
+        Args:
+            parts: of a record, in which the target is given.
+        """
+        return -np.maximum(parts * self.below - target, target - parts * self.upto)
+
+
+def _in_turn(one: Whole, other: Whole) -> Whole:
+    """The first of one, the first of the other, the second of one, ..."""
+    out = np.empty(one.size + other.size, dtype=np.int64)
+    out[::2], out[1::2] = one, other
+    return out
+
+
+@dataclass(frozen=True)
+class QuantileRule:
+    """How one quantile of a column is chosen in every group.
+
+    Attributes:
+        at: the share of the records up to it.
+        size: how many values the column can have.
+        distance: how far one change moves all scores of all groups together.
+        rate, end_rate: what scores are multiplied with, for the quantile and for each end of its interval.
+    """
+
+    at: Fraction
+    size: int
+    distance: int
+    rate: Fraction
+    end_rate: Fraction
+
+    @cached_property
+    def beyond(self) -> int:
+        """How far beyond the quantile's rank an end aims, parts of a record."""
+        return math.ceil(math.log(self.size / MISSED) / self.end_rate)
+
+    def chosen(self, values: Whole, counts: Whole, key: bytes, number: int) -> tuple[int, int, int]:
+        """The quantile of some records, and the ends of its interval.
+
+        Args:
+            values, counts: as for ``Runs.of``.
+            number: of the quantile; one number for one quantile of one group.
+        """
+        runs, parts = Runs.of(values, counts, self.size), self.at.denominator
+        everyone = int(counts.sum())
+        target, last = self.at.numerator * everyone, self.size - 1
+        first = CHOICES * 2 * number
+        low = self._one(runs, target - self.beyond, self.end_rate, key, first + 2, (0, self.beyond - target))
+        over = target + self.beyond - parts * everyone
+        high = self._one(runs, target + self.beyond, self.end_rate, key, first + 4, (last, over))
+        return self._one(runs, target, self.rate, key, first), low, high
+
+    def _one(
+        self, runs: Runs, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
+    ) -> int:
+        """One choice.
+
+        Args:
+            end: an end of the range once more, with the score that it has for targets beyond all records.
+        """
+        firsts, times = runs.firsts.tolist(), runs.times.tolist()
+        scores = runs.scores(self.at.denominator, target).tolist()
+        if end is not None:
+            firsts, times, scores = [*firsts, end[0]], [*times, 1], [*scores, end[1]]
+        place = choose(scores, rate, key, number, times)
+        return int(firsts[place] + choose_evenly(times[place], key, number + 1))
+
+
+@dataclass(frozen=True)
+class QuantileRules:
+    """How all quantiles are chosen.
+
+    Attributes:
+        of: for each column its quantiles.
+        loss: what all choices reveal of one change.
+    """
+
+    of: tuple[tuple[QuantileRule, ...], ...]
+    loss: Loss
+
+
+def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budget: Loss) -> QuantileRules:
+    """The quantiles that a budget buys, each as much of it as the others.
+
+    All groups are chosen of together: the sum of their scores is that of an exponential mechanism over all choices at once, and one
+    change moves it by no more than the records that it moves.
+
+    Args:
+        sizes: how many values each column can have.
+        at: shares of the records, the same for every column.
+        moved: how many records of all groups one change adds or removes.
+        budget: a rho, or a pure epsilon.
+    Raises: InvalidInput when it is too little.
+    """
+    each = Fraction(1, len(sizes) * len(at))
+
+    def rate(share: Fraction, distance: int) -> Fraction:
+        if not budget.pure:
+            return rate_for(budget.rho * each * share, distance)
+        return Fraction(math.floor(budget.pure * each * share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
+
+    def of(size: int, share: Fraction) -> QuantileRule:
+        distance = moved * max(share.numerator, share.denominator - share.numerator)
+        found = QuantileRule(share, size, distance, rate(POINT, distance), rate(END, distance))
+        if found.end_rate == 0 or found.beyond > FARTHEST:
+            raise InvalidInput(
+                "the quantiles have so little budget that they say nothing: raise their 'share', or ask for fewer"
+            )
+        return found
+
+    loss = Loss.laplace(budget.pure) if budget.pure else Loss.gaussian(budget.rho)
+    return QuantileRules(tuple(tuple(of(size, share) for share in at) for size in sizes), loss)

@@ -1,0 +1,142 @@
+"""Quantiles of columns by group, chosen by a part of a release's budget: ``quantiles``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain import Attribute
+from dpdist.identities import digest_of
+from dpdist.machine.store import Store, StoredArray
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.bounds import shares
+from dpdist.privacy.charges import QUANTILES
+from dpdist.privacy.quantiles import QuantileRules, quantiles
+from dpdist.records.beyond import CountedValues, values_by_group
+from dpdist.records.sources import Source
+from dpdist.release.preliminary import PredictedErrors, Preliminary
+from dpdist.spec.found_first import AskedQuantiles
+from dpdist.spec.job import Job, Prepared
+from dpdist.spec.sums import QuantilesSpec
+
+
+@dataclass(frozen=True)
+class QuantileChoice(Preliminary):
+    """The choice of quantiles."""
+
+    job: Job
+    asked: QuantilesSpec
+    rule: QuantileRules
+
+    suffix: ClassVar[str] = QUANTILES
+
+    @property
+    def loss(self) -> Loss:
+        return self.rule.loss
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        return {"choices": "exponential mechanism"}
+
+    @cached_property
+    def binding(self) -> str:
+        guarantee, measured = self.job.guarantee, self.job.measured
+        facts = {
+            "person": guarantee.person,
+            "neighbours": guarantee.neighbours,
+            "domain": [(name, given.measured) for name, given in measured.attributes.items()],
+            "of": [(name, given.measured) for name, given in self.asked.of.items()],
+            "by": self.asked.by,
+            "columns": guarantee.columns,
+            "rule": [[*facts.values()] for facts in self.choices()],
+        }
+        return digest_of("quantiles", facts)
+
+    @property
+    def groups(self) -> tuple[Attribute, ...]:
+        """The attributes by which records are grouped."""
+        return tuple(self.job.measured.domain.attribute(name) for name in self.asked.by)
+
+    def choices(self) -> Iterator[dict[str, Any]]:
+        """How each quantile is chosen, for certificates."""
+        for name, some in zip(self.asked.of, self.rule.of, strict=True):
+            for each in some:
+                rates = {"rate": str(each.rate), "end_rate": str(each.end_rate), "beyond": each.beyond}
+                yield {"of": name, "at": str(each.at), "values": each.size, **rates}
+
+    def counted(self, source: Source) -> CountedValues:
+        of = tuple(each.attribute(name, everywhere=True, records=1, squares=False) for name, each in self.asked.of.items())
+        return values_by_group(source, self.job.measured.domain, self.asked.by, of)
+
+    def kept(self, counted: CountedValues, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+        number, found = 0, []
+        for values, some in zip(counted.values, self.rule.of, strict=True):
+            for group in range(math.prod(each.shown for each in self.groups)):
+                own = values[1:, values[0] == group]
+                of_group = np.array([each.chosen(own[0], own[1], key, number + place) for place, each in enumerate(some)])
+                found.append(in_order(of_group).tolist())
+                number += len(some)
+        return np.frombuffer(json.dumps({"quantiles": found}).encode(), dtype=np.uint8)
+
+    def with_kept(self, store: Store, stored: StoredArray) -> Job:
+        found: Mapping[str, Any] = json.loads(np.asarray(store.read(stored)).tobytes().decode())
+        return self.job.with_found(True, found)
+
+    def rows(self, found: list[list[list[int]]]) -> Iterator[dict[str, Any]]:
+        """The published quantiles: of which column and group, with their intervals."""
+        chosen, names = iter(found), [each.labels[: each.shown] for each in self.groups]
+        for of, given in self.asked.of.items():
+            for place in np.ndindex(*map(len, names)):
+                group = {each.name: own[code] for each, own, code in zip(self.groups, names, place, strict=True)}
+                for at, steps in zip(self.asked.at, next(chosen), strict=True):
+                    value, low, high = (float(given.first + given.step * step) for step in steps)
+                    yield {"of": of, "at": float(at), "group": group, "value": value, "low_95": low, "high_95": high}
+
+
+def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Quantiles of one group, made to rise with their shares, and within their intervals.
+
+    Args:
+        found: a row for each share: the quantile and both ends.
+    """
+    value = np.sort(found[:, 0])
+    return np.stack([value, np.minimum(found[:, 1], value), np.maximum(found[:, 2], value)], axis=1)
+
+
+def quantiles_of(job: Job) -> QuantileChoice | None:
+    """The choice of quantiles that a release asks for."""
+    given, guarantee = job.guarantee.names, job.guarantee
+    if not isinstance(given, AskedQuantiles):
+        return None
+    part, _ = shares(guarantee.budget.loss, given.asked.share)
+    sizes = tuple(each.steps + 1 for each in given.asked.of.values())
+    return QuantileChoice(job, given.asked, quantiles(sizes, given.asked.at, moved_by(job), part))
+
+
+def moved_by(job: Job) -> int:
+    """How many records of all groups one change adds or removes."""
+    person = job.guarantee.person
+    return person.records * (person.participations or 1) * (2 if job.guarantee.neighbours == "replace-one" else 1)
+
+
+def quantile_facts(job: Job) -> dict[str, Any] | None:
+    """What a certificate says of quantiles, None where none are asked for or they are not known yet."""
+    choice, given = quantiles_of(job.declared), job.guarantee.names
+    if choice is None or not isinstance(given, Prepared) or given.found is None:
+        return None
+    return {
+        "share": float(choice.asked.share),
+        "rho": str(choice.loss.zcdp),
+        "columns": {name: each.facts() for name, each in choice.asked.of.items()},
+        "by": list(choice.asked.by),
+        "moved": moved_by(job.declared),
+        "choices": list(choice.choices()),
+        "rows": list(choice.rows(given.found["quantiles"])),
+    }

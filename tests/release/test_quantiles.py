@@ -1,0 +1,168 @@
+"""Releases that publish quantiles: charged and drawn once, in groups, of the records that count, with their intervals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jsonschema
+import numpy as np
+import pytest
+
+from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import selecting
+from dpdist.spec import load
+from tests import small
+from tests.command_line import CommandLine
+from tests.release.test_left_out import purchases
+from tests.release.test_private_bound import BUDGETS
+
+AMOUNT = {"from": 0, "to": 5000, "step": 0.01, "unit": "EUR"}
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    records = {"path": "records.parquet", "called": "purchases", "person": {"column": "person", "most_records": 2}}
+    given = {
+        "records": records,
+        "domain": {"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}},
+        "quantiles": {"of": {"amount": AMOUNT}, "by": ["sex"], "at": [0.5, 0.9]},
+        "workload": [{"marginals": {"ways": [1]}}],
+    }
+    return {**given, **changes}
+
+
+def written(home: Path, **changes: Any) -> Path:
+    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+
+
+@pytest.mark.parametrize(
+    ("budget", "neighbours"),
+    [
+        ("pure", "add-remove"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("delta", "replace-one"), ("rho", "add-remove")]),
+    ],
+)
+def test_quantiles_are_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
+    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    folder = Path(done.folder)
+    facts = json.loads((folder / "release.json").read_text())
+    jsonschema.validate(facts, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    rows = facts["quantiles"]["rows"]
+    assert [(each["group"]["sex"], each["at"]) for each in rows] == [("f", 0.5), ("f", 0.9), ("m", 0.5), ("m", 0.9)]
+    table = purchases().to_pandas()
+    counting = table.groupby("person", sort=False).head(2)
+    for each in rows:
+        own = np.sort(counting[counting.sex == each["group"]["sex"]].amount.to_numpy())
+        truth = own[int(np.ceil(each["at"] * own.size)) - 1]
+        assert each["low_95"] <= truth + 1e-9
+        assert truth <= each["high_95"] + 1e-9
+    assert abs(rows[0]["value"] - np.median(counting[counting.sex == "f"].amount)) < 4
+    with (folder / "quantiles.csv").open() as file:
+        assert [float(row["value"]) for row in csv.DictReader(file)] == [each["value"] for each in rows]
+    assert f"{rows[0]['value']:,.12g}" in (folder / "index.html").read_text()
+    with opened(home) as ledger:
+        own_charge, before = ledger.receipt("small-1"), ledger.receipt("small-1~quantiles")
+        assert own_charge is not None
+        assert before is not None
+        together = own_charge.own + before.own
+        assert (own_charge.state, before.state) == ("committed", "committed")
+    budgeted = done.job.declared.guarantee.budget.loss
+    assert (together.rho, together.pure) == (budgeted.rho, budgeted.pure)
+    assert (before.own.rho, before.own.pure) == (budgeted.rho / 2, budgeted.pure / 2)
+    assert Fraction(facts["privacy"]["rho"]) == together.zcdp
+    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+
+
+def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
+    """Killed before the draw and before the commit: one charge, the same choices; a run of its own from the same key is the same."""
+    path = written(home)
+    small.reserved(path, home)
+    with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    with mock.patch.object(selecting, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
+        done = small.run(path, home)
+    with opened(home) as ledger:
+        assert len([row for row in ledger.entries("small-1~quantiles") if row["event"] == "reserved"]) == 1
+    again = small.run(path, home)
+    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+
+
+def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
+    small.run(written(home, release="other"), home)
+    with pytest.raises(BudgetExceeded):
+        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1~quantiles") is None
+
+
+def test_persons_by_group_and_columns_of_the_domain(home: Path) -> None:
+    """Of each person one record of each group; the column is an attribute, too; a missing amount is in no quantile."""
+    table = purchases()
+    amounts = table["amount"].to_pandas().to_numpy(copy=True)
+    amounts[::7] = np.nan
+    table = table.set_column(table.schema.get_field_index("amount"), "amount", [amounts])
+    person = {"column": "person", "most_groups": 2}
+    changes: dict[str, Any] = {
+        "records": {"path": "records.parquet", "person": person, "count": "persons"},
+        "domain": {"sex": {"categories": ["f", "m"]}, "age": {"from": 0, "to": 11}},
+        "workload": [{"marginals": {"of": [["sex", "age"]]}}],
+        "quantiles": {"of": {"age": {"from": 0, "to": 11}, "amount": {**AMOUNT, "missing": "drop"}}, "share": 0.8},
+    }
+    done = small.run(small.write(home.parent / "data", table=table, **asked(**changes, **BUDGETS["pure"])), home)
+    rows = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"]
+    assert [each["of"] for each in rows] == ["age", "amount"]
+    assert 3 <= rows[0]["value"] <= 8
+    assert all(each["low_95"] <= each["value"] <= each["high_95"] for each in rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"at": [0.5, 0.5]}, "different shares in rising order"),
+        ({"at": [1]}, "between 0 and 1"),
+        ({"by": ["town"]}, "'town' does not exist"),
+        ({"by": ["sex", "sex"]}, "twice"),
+        ({"share": 1}, "'share' lies between 0 and 1"),
+        ({"of": {"amount": {**AMOUNT, "from": 0, "to": "private", "selection": {"most": 100}}}}, "need no bound"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, table=purchases(), **asked(quantiles={**asked()["quantiles"], **change})))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"left_out": {}}, "'left_out' stands beside 'quantiles'"),
+        ({"noise": "laplace", **BUDGETS["delta"]}, "needs Gaussian noise"),
+    ],
+)
+def test_what_does_not_go_with_quantiles_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, table=purchases(), **asked(**change)))
+
+
+def test_records_without_an_amount_are_refused_before_the_charge(home: Path) -> None:
+    table = purchases()
+    amounts = table["amount"].to_pandas().to_numpy(copy=True)
+    amounts[3] = np.nan
+    table = table.set_column(table.schema.get_field_index("amount"), "amount", [amounts])
+    with pytest.raises(InvalidSpec, match="'missing: drop'"):
+        small.run(small.write(home.parent / "data", table=table, **asked()), home)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1~quantiles") is None
+
+
+def test_show_prints_them(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    done, command = small.run(written(home), home), CommandLine(monkeypatch, capsys)
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    text = command("show", str(done.folder)).printed
+    row = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"][0]
+    assert f"{row['value']:,.12g}" in text
+    assert "sex=f" in text
