@@ -125,8 +125,13 @@ class Along:
         """The coefficients of rows that go around a circle of at least as many points as there are values; None for other rows."""
         if self.filter is not None and self.filter[2]:
             return self.filter[0]
-        if self.matrix is None or self.filter is not None or self.rows < self.size:
-            return None
+        if (
+            self.matrix is None
+            or self.filter is not None
+            or self.rows < self.size
+            or np.count_nonzero(self.matrix[:, 0]) == 1
+        ):
+            return None  # values measured one by one need no circle
         whole = toeplitz(self.matrix[:, 0], 0, self.rows, around=True)[:, : self.size]
         return self.matrix[:, 0] if (whole == self.matrix).all() else None
 

@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -106,6 +107,11 @@ OTHERS: dict[str, dict[str, Any]] = {
         "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}],
     },
     "steps of a person in a whole series": {"domain": SERIES["domain"], "workload": RUNNING, "records": STEPS},
+    "steps of a person, each measured by itself": {
+        **SERIES, "workload": RUNNING, "records": {"path": "records.parquet", "person": {"participations": 2}},
+        "stream": {"name": "s", "through": 1}, "domain": {"age": {"from": 0, "to": 2}}, "mechanism": "banded",
+        "table": pa.table({"age": [0, 1, 1, 2]}),
+    },
     "steps of a person, triangular": {**SERIES, "workload": RUNNING, "records": STEPS, "mechanism": "triangular"},
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
     "wide marginals": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}]},

@@ -263,7 +263,7 @@ def test_variances_are_published_shown_and_asked_for_alike(
     assert 'id="variances"' in page
     assert ">Squares of Amount paid by Branch<" in page
     assert "EUR squared" in page
-    assert "standard deviation of amount by branch" in page
+    assert "Standard deviation of Amount paid by Branch" in page
     assert "'squares' of their squares" in (folder / "answers.csv-metadata.json").read_text()
 
 

@@ -65,7 +65,7 @@ def variables(colours: dict[str, str]) -> str:
 def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> str:
     """The SVG of these parts."""
     known = say(", with 95 % intervals") if (figure.spreads > 0).any() else ""
-    label = escape(f"{figure.heading}. {figure.measure}{known}.")
+    label = escape(f"{'. '.join(filter(None, (figure.heading, figure.measure)))}{known}.")
     box = f'viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}"'
     kind = "wide" if width == WIDE else "narrow"
     return f'<svg class="{kind}" {box} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
