@@ -137,7 +137,7 @@ def _draw_single_answers(
         return
     axis = Axis("", [block.name for _, block, _ in single])
     value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
-    counted = words.counted[:1].upper() + words.counted[1:]
+    counted = words.measure
     note = say("Groups of one answer each, side by side.")
     between = min(ends[place][0] for place, _, _ in single), max(ends[place][1] for place, _, _ in single)
     figure = Figure("bars", say("single answers"), axis, ("",), value, half, counted, note=note, ends=between)

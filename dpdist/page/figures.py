@@ -71,6 +71,11 @@ class Words:
         method = certificate.get("method") or {}
         return Words(recalled(method.get("counted", "records")), method.get("attributes", {}), method.get("sums", {}))
 
+    @property
+    def measure(self) -> str:
+        """What an axis counts, as a heading of its own; a unit of amounts as it is written."""
+        return self.counted if self.answer == "sum" else _capital(self.counted)
+
     def title(self, name: str) -> str:
         """The title of an attribute, or of a column of amounts."""
         facts = self.attributes.get(name) or self.amounts.get(name, {})
@@ -251,7 +256,7 @@ def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[t
     if block.queries > MOST_BARS or len(block.labels) != 1:
         return []
     axis = Axis("", [str(label) for label in block.labels[0]])
-    return [("", Figure("bars", block.name, axis, ("",), values[:, None], half[:, None], _capital(words.counted)))]
+    return [("", Figure("bars", block.name, axis, ("",), values[:, None], half[:, None], words.measure))]
 
 
 def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Figure | None:
@@ -292,14 +297,14 @@ def _map(title: str, axes: Sequence[Axis], words: Words, values: Matrix, half: M
     if len(rows.labels) < len(columns.labels):
         rows, columns, values, half = columns, rows, values.T, half.T
     series = tuple(str(label) for label in columns.labels)
-    return Figure("heat", title, rows, series, values, half, _capital(words.counted), columns)
+    return Figure("heat", title, rows, series, values, half, words.measure, columns)
 
 
 def _along(
     title: str, axis: Axis, name: str, kind: str, words: Words, series: tuple[str, ...], values: Matrix, half: Matrix
 ) -> Figure:
     """One chart along an axis: bars for categories, steps for bins, a curve for filters and for many bins."""
-    counted = _capital(words.counted)
+    counted = words.measure
     if axis.edges is None:
         return _bars(title, axis, counted, series, values, half)
     if kind == "filter":
@@ -445,6 +450,6 @@ def long_figure(block: Block, domain: Domain, words: Words, parts: Callable[[], 
     where = np.concatenate(rows)
     axis = words.axis(domain, block.axes[0], where)
     note = say("Drawn are the highest and the lowest of every {every:,} steps; the files have all.", every=every)
-    counted = _capital(words.counted)
+    counted = words.measure
     columns = (np.concatenate(values)[:, None], np.concatenate(half)[:, None])
     return Figure("curve", block.name, axis, ("",), *columns, f"{counted}: {group_name(block.name)}", note=note)
