@@ -117,9 +117,9 @@ def values_by_group(source: Source, domain: Domain, by: Sequence[str], of: Seque
     found = []
     for column, values in zip(of, amounts, strict=True):
         assert column.amounts is not None
-        steps = column.amounts.steps_of(values[kept])
+        name, steps = column.name, column.amounts.steps_of(values[kept])
         if column.missing is None and (steps < 0).any():
-            raise InvalidSpec(f"the records hold some without {column.name!r}; set 'missing: drop' for it, or complete them")
+            raise InvalidSpec(f"the records hold some without {name!r}; set 'missing: drop' for it, or complete them")
         some = known & (steps >= 0)
         size = column.amounts.width + 1
         pairs, counts = np.unique(group[some] * size + steps[some], return_counts=True)
