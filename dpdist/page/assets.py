@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 
 from dpdist.language import plural, recalled, say, speaking, spoken, written
 from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
-from dpdist.page.numbers import number_text, plain
+from dpdist.page.numbers import capitalised, number_text, plain
 from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
 
 
@@ -110,11 +110,6 @@ def _marked(said: Callable[..., str], *given: Any, **values: Any) -> Markup:
     return Markup(
         said(*given, **{name: escape(value) if isinstance(value, str) else value for name, value in values.items()})
     )
-
-
-def capitalised(text: str) -> str:
-    """A text as a sentence begins."""
-    return text[:1].upper() + text[1:]
 
 
 def unbroken(text: str) -> str:

@@ -18,7 +18,7 @@ from dpdist.language import group_name, later, recalled, say
 from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, Toeplitz
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.charts.figure import Reached
-from dpdist.page.numbers import listed, number_text, with_interval
+from dpdist.page.numbers import capitalised, listed, number_text, with_interval
 from dpdist.workloads import Block
 
 MOST_SERIES = 4
@@ -74,7 +74,7 @@ class Words:
     @property
     def measure(self) -> str:
         """What an axis counts, as a heading of its own; a unit of amounts as it is written."""
-        return self.counted if self.answer == "sum" else _capital(self.counted)
+        return self.counted if self.answer == "sum" else capitalised(self.counted)
 
     def title(self, name: str) -> str:
         """The title of an attribute, or of a column of amounts."""
@@ -96,7 +96,7 @@ class Words:
         columns = added.split(" and ")
         if what in _HEADINGS and set(columns) <= set(self.amounts):
             told = listed([self.title(column) for column in columns])
-            return say(_HEADINGS[what], counted=_capital(self.counted), told=told) + self._by(
+            return say(_HEADINGS[what], counted=capitalised(self.counted), told=told) + self._by(
                 self.heading(by, names) if by else ""
             )
         head, _, by = group.partition(" by ")
@@ -204,10 +204,6 @@ def _has_order(categories: Sequence[str]) -> bool:
     return all(
         text.lower() in names or re.match(r"\W*(?:(?:under|over|above|below|up to) )?\d", text) for text in categories
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:

@@ -15,7 +15,7 @@ import numpy as np
 from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page.charts import Figure
-from dpdist.page.numbers import listed, number_text, with_interval
+from dpdist.page.numbers import capitalised, listed, number_text, with_interval
 
 _WHAT = {"density": later("the density"), "value": later("the value"), "count": later("the count"), "sum": later("the sum")}
 """What may be highest somewhere."""
@@ -141,7 +141,7 @@ def _peak(figure: Figure, series: int, counted: str, answer: str) -> str:
 
 
 def _start(who: str, text: str) -> str:
-    return who + text if who else text[:1].upper() + text[1:]
+    return who + text if who else capitalised(text)
 
 
 def _place(figure: Figure, row: int) -> str:

@@ -10,6 +10,11 @@ from dpdist.language import number, say
 MINUS = "−"
 
 
+def capitalised(text: str) -> str:
+    """A text as a sentence begins."""
+    return text[:1].upper() + text[1:]
+
+
 def plain(value: float, digits: int = 0) -> str:
     """A number with its thousands apart and a true minus; never minus zero."""
     text = number(f"{abs(value):,.{digits}f}")

@@ -13,13 +13,13 @@ import numpy as np
 from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page import report
-from dpdist.page.assets import capitalised, day
+from dpdist.page.assets import day
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.comparable import Comparable
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
-from dpdist.page.numbers import with_interval
+from dpdist.page.numbers import capitalised, with_interval
 from dpdist.page.rows import NUMBERS
 
 MOST_LINES = 4
@@ -135,7 +135,7 @@ def _trend(
         )
         note = say(told, all=len(queries), others=MOST_LINES - 1)
     names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
-    measure = counted[:1].upper() + counted[1:]
+    measure = capitalised(counted)
     figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
     spread = half[-2:].sum(axis=0) if shared else np.hypot(half[-2], half[-1])
     return figure, _change(queries, values[-1] - values[-2], spread, axis.labels[-2], counted)
