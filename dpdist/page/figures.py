@@ -96,9 +96,8 @@ class Words:
         columns = added.split(" and ")
         if what in _HEADINGS and set(columns) <= set(self.amounts):
             told = listed([self.title(column) for column in columns])
-            return say(_HEADINGS[what], counted=capitalised(self.counted), told=told) + self._by(
-                self.heading(by, names) if by else ""
-            )
+            grouped = self._by(self.heading(by, names) if by else "")
+            return say(_HEADINGS[what], counted=capitalised(self.counted), told=told) + grouped
         head, _, by = group.partition(" by ")
         over = by.split(", ") if by else []
         if known >= set(over):
