@@ -37,24 +37,21 @@ class Assets:
     policy: str
 
 
-def assets() -> Assets:
-    """Those of pages in the language that is spoken."""
-    return _assets(spoken().code)
+def assets(*more: str) -> Assets:
+    """Those of pages in the language that is spoken.
+
+    Args:
+        more: scripts that this page needs beside those of charts and tables.
+    """
+    return _assets(spoken().code, more)
 
 
 @cache
-def _assets(code: str) -> Assets:
+def _assets(code: str, more: tuple[str, ...]) -> Assets:
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(DARK)}}}}}"
     colours = f":root{{color-scheme:light dark;{variables(LIGHT)}}}{dark}"
     style = colours + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
-    script = (
-        '"use strict";\n'
-        + _file("words.js")
-        + _file("charts.js")
-        + _file("table.js")
-        + _file("ask.js")
-        + _file("compare.js")
-    )
+    script = '"use strict";\n' + "".join(map(_file, ("words.js", "charts.js", "table.js", *more)))
     allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
     allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     policy = "; ".join(f"{name} {value}" for name, value in allowed.items())

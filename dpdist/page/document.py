@@ -91,17 +91,18 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     data = _page_data(content, words, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
     asked = questions(content, words)
+    asking = None if asked is None else asked.data
     heading = partial(words.heading, names=content.workload.domain.columns)
     return template("page.html").render(
         title=content.title,
         release=content.release,
         facts=content.certificate,
-        assets=assets(),
+        assets=assets() if asking is None else assets("ask.js"),
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,
         asked_by=content.workload.domain.grouped.own_names[0],
-        measured="" if asked is None or asked.data is None else embedded(asked.data),
+        measured="" if asking is None else embedded(asking),
         about=content.about or {},
         files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,
