@@ -123,10 +123,6 @@ def has_levels(workload: Workload) -> bool:
     return True
 
 
-def _levels(workload: Workload, work: Workspace) -> LevelFit | None:
-    return LevelFit.of(workload, work) if has_levels(workload) else None
-
-
 def _of_levels(levels: LevelFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
     return levels.held(values, records), None
 
@@ -151,7 +147,8 @@ def fitted_answers(
     """
     parts, size = parts_of(workload), unbiased.answer.size
     with work.scratch() as inner:
-        levels, effect = _levels(workload, inner), Effect(RULE)
+        levels = LevelFit.of(workload, inner) if has_levels(workload) else None
+        effect = Effect(RULE)
         if not held_whole(workload) and levels is not None and records is None:
             fitted = levels.fitted(unbiased.answer, inner)
         elif not held_whole(

@@ -15,7 +15,6 @@ import numpy as np
 from dpdist.arrays.passes import Side, Target
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
-from dpdist.errors import InvalidInput
 from dpdist.grids.estimate import Shared
 from dpdist.grids.nested import as_it_is, transposed
 from dpdist.operators import Matrix
@@ -47,12 +46,9 @@ class LevelFit:
     flat: Shared
 
     @classmethod
-    def of(cls, workload: Workload, work: Workspace) -> LevelFit | None:
-        """The fit; None where the workload asks for something else."""
-        try:
-            levels = nested_of(workload)
-        except InvalidInput:
-            return None
+    def of(cls, workload: Workload, work: Workspace) -> LevelFit:
+        """The fit. Raises: InvalidInput where the workload asks for something else."""
+        levels = nested_of(workload)
         arrays, tree = _arrays(levels), levels.tree
         flat = work.write(Held(np.concatenate([each.astype(np.float64) for each in arrays])))
         blocks = tuple(each.nodes.size for each in levels.asked)
