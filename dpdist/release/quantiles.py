@@ -72,7 +72,7 @@ class QuantileChoice(Preliminary):
                 yield {"of": name, "at": str(each.at), "values": each.size, **rates}
 
     def counted(self, source: Source) -> CountedValues:
-        of = tuple(each.attribute(name, everywhere=True, records=1, squares=False) for name, each in self.asked.of.items())
+        of = tuple(each.uncounted(name) for name, each in self.asked.of.items())
         return values_by_group(source, self.job.measured.domain, self.asked.by, of)
 
     def kept(self, counted: CountedValues, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:

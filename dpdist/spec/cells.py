@@ -71,9 +71,7 @@ class CountedCells:
             ),
             self.sizes,
             tuple(
-                given.attribute(name, everywhere=True, records=1, squares=False)
-                for name, given in self.beside.items()
-                if name not in {*self.attributes, *self.sums}
+                given.uncounted(name) for name, given in self.beside.items() if name not in {*self.attributes, *self.sums}
             ),
         )
 

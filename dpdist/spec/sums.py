@@ -143,6 +143,10 @@ class SumSpec(Titled):
         amounts = self.amounts(records, squares=squares, alone=alone)
         return amounts_attribute(name, amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
 
+    def uncounted(self, name: str) -> Attribute:
+        """The column where it is read for a question of its own, and counted in no cell."""
+        return self.attribute(name, everywhere=True, records=1, squares=False)
+
 
 class QuantilesSpec(ChosenBoundSpec):
     """Quantiles and medians of columns of amounts, by group: a part of the budget chooses each from all values of its range."""
