@@ -781,17 +781,19 @@ class Claimed:
                 listed = list(itertools.combinations(range(steps - (n - 1) * (apart - 1)), n))
                 chosen = np.array(listed) + np.arange(n) * (apart - 1)
                 found = max(found, *own[chosen[:, :, None], chosen[:, None, :]].sum(axis=(1, 2)))
-        elif (pairs[later >= 2 * apart] <= 0).all():
-            reached = gram.diagonal()
-            for _ in range(most - 1):
-                before = np.where(later >= apart, reached[:, None] + 2 * pairs, 0).max(axis=0)
-                reached = gram.diagonal() + np.maximum(before, 0)
-            found = max(reached)
-        else:  # between those that are as close as can be, and so many times the longest row
-            moved = [rows[:, start : start + most * apart : apart].sum(axis=1).astype(object) for start in range(steps)]
-            found = max(int(each @ each) for each in moved)
-            if k**2 * found <= self.squared < k**2 * most**2 * longest:
-                raise UncheckedClaim("steps of a person, for rows of which more than those in sequence meet")
+        else:  # with the largest far product of each step for all that are far before it; exact where there are none
+            far = np.where(later >= 2 * apart, pairs, -(longest**2)).max(axis=0)
+            far = np.where(far == -(longest**2), 0, far)
+            reached = [gram.diagonal()]
+            for n in range(1, most):
+                before = np.where(later >= apart, reached[-1][:, None] + 2 * (pairs - far), -most * longest**2).max(axis=0)
+                reached.append(gram.diagonal() + before + 2 * n * far)
+            found = bound = min(max(max(each) for each in reached), most**2 * longest)
+            if (pairs[later >= 2 * apart] != 0).any():  # between those that are as close as can be, and the bound
+                moved = [rows[:, start : start + most * apart : apart].sum(axis=1).astype(object) for start in range(steps)]
+                found = max(int(each @ each) for each in moved)
+                if k**2 * found <= self.squared < k**2 * bound:
+                    raise UncheckedClaim("steps of a person, for rows of which more than those in sequence meet")
         return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
 
     @cached_property

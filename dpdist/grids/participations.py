@@ -126,7 +126,7 @@ def columns_to_the_end(reached: Matrix, steps: int) -> Matrix:
 
 
 def heaviest_chain(
-    alone: Matrix, between: Callable[[int], Matrix], most: int, separation: int, width: int
+    alone: Matrix, between: Callable[[int], Matrix], most: int, separation: int, width: int, beside: Matrix | int = 0
 ) -> tuple[float, list[int]]:
     """The largest sum over chains of up to ``most`` steps, ``separation`` or more apart, and the steps of one that has it.
 
@@ -134,12 +134,13 @@ def heaviest_chain(
         alone: what a step adds by itself, (steps,).
         between: what two steps in sequence so many steps apart add together, by the later one, (steps - lag,).
         width: from so many steps on they add nothing together.
+        beside: what a step adds for every one before it, (steps,).
     """
     steps = alone.size
     lags = range(separation, min(width, steps))
     meeting = {lag: between(lag) for lag in lags}
     best, came = [alone], []
-    for _ in range(most - 1):
+    for number in range(1, most):
         before = best[-1]
         running = np.maximum.accumulate(before)
         where = np.maximum.accumulate(np.where(before == running, np.arange(steps), 0))
@@ -151,7 +152,7 @@ def heaviest_chain(
             better = met > joined[lag:]
             np.copyto(joined[lag:], met, where=better)
             np.copyto(source[lag:], np.arange(steps - lag), where=better)
-        reached = joined + alone
+        reached = joined + alone + number * beside
         reached[source < 0] = UNREACHED
         best.append(reached)
         came.append(source)
@@ -188,18 +189,32 @@ def squared_of_chains(factor: Matrix, most: int, separation: int, crossing: Cros
     return int(longest_chain(-(-counted >> shift), most, separation)[0]) << shift
 
 
-def squared_in_bands(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
-    """The largest squared length for a matrix of whole numbers of at most 2^30 that ends within two separations: as of such a filter."""
+def squared_of_rows(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+    """A bound of the largest squared length for a matrix of whole numbers of at most 2^30, never below it.
+
+    A step has no larger product with any that is two separations or more before it than its largest one. It is counted with this for all
+    earlier steps of a person; what the last one before it has beyond that, if it is nearer, is the sum of a chain. Exact, but for rounding
+    upwards, where these products are equal for each step: for rows that end within two separations they are zero.
+    """
     gram = exact_gram(factor)
-    shift = max(0, (4 * most * int(np.diag(gram).max())).bit_length() - 62)
+    counted, alone = crossing.of(gram), np.diag(gram)
+    far = far_products(counted, 2 * separation)
+    shift = max(0, (8 * most**2 * int(alone.max())).bit_length() - 62)
     value, _ = heaviest_chain(
-        upwards(np.diag(gram), shift),
-        lambda lag: upwards(crossing.of(np.diagonal(gram, lag)).astype(object) * 2, shift),
+        upwards(alone, shift),
+        lambda lag: upwards(2 * (counted.diagonal(lag).astype(object) - far[lag:]), shift),
         most,
         separation,
-        band_of(factor),
+        2 * separation,
+        upwards(2 * far, shift),
     )
     return int(value) << shift
+
+
+def far_products(gram: Matrix, lag: int) -> Matrix:
+    """The largest product of each step with those so many steps or more before it, 0 where there are none: whole numbers of any size."""
+    far = [int(gram[step, : step - lag + 1].max()) if step >= lag else 0 for step in range(len(gram))]
+    return np.array(far, dtype=object)
 
 
 def band_of(factor: Matrix) -> int:

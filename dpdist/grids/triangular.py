@@ -23,8 +23,8 @@ from dpdist.grids.participations import (
     band_of,
     number_of_chains,
     squared_at_most,
-    squared_in_bands,
     squared_of_chains,
+    squared_of_rows,
 )
 from dpdist.grids.product_space import ListedFactor
 from dpdist.grids.series import SeriesGrid
@@ -116,10 +116,11 @@ class TriangularGrid(SeriesGrid):
     def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
         """Exact for bands of up to two separations, and where all choices of steps can be gone through; else a bound over the gram."""
         if band_of(self.factor) <= 2 * separation:
-            return squared_in_bands(self.factor, participations, separation, crossing)
+            return squared_of_rows(self.factor, participations, separation, crossing)
         if number_of_chains(self.steps, participations, separation) <= CHAINS:
             return squared_of_chains(self.factor, participations, separation, crossing)
-        return squared_at_most(self.factor, participations, separation)
+        over_rows = squared_of_rows(self.factor, participations, separation, crossing)
+        return min(over_rows, squared_at_most(self.factor, participations, separation))
 
     @property
     def signs(self) -> bool:

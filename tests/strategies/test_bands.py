@@ -82,9 +82,13 @@ def test_rows_in_bands_are_near_the_optimum() -> None:
     prototype); with two series a person's steps may lie apart, and rows end within one separation."""
     workload, moved = sums(24), person(4, 6)
     found = persons_in_bands(workload, moved)
-    assert band_of(np.rint(found.operator.dense() * 2**29).astype(np.int64)) == 12
+    gram = found.operator.dense().T @ found.operator.dense()
+    far = [gram[step, step + 12 :] for step in range(12)]
+    for each in far:
+        np.testing.assert_allclose(each, each[0], rtol=1e-9)
+    assert far[0][0] < -0.02
     assert found.workload_cost == pytest.approx(found.cost(workload), rel=1e-9)
-    assert 3.667 < error(over_series(workload, found), workload, moved) < 3.745
+    assert 3.667 < error(over_series(workload, found), workload, moved) < 3.7
     two = filtered(Domain.of_shape((24, 2)), "x0", [running_sum(24)], ["x1"])
     apart = persons_in_bands(two, moved)
     assert band_of(np.rint(apart.operator.dense() * 2**29).astype(np.int64)) == 6
@@ -98,20 +102,21 @@ def test_the_weights_of_all_chains(seed: int) -> None:
     steps, most, separation, count = ((8, 3, 2, 2), (9, 4, 2, 0), (7, 1, 3, 2), (9, 2, 4, 4), (8, 5, 1, 1), (6, 2, 5, 5))[
         seed
     ]
-    alone = state.standard_normal(steps)
+    alone = state.standard_normal((most, steps))
     lags = range(separation, separation + count)
     between = [state.standard_normal(max(0, steps - lag)) for lag in lags]
-    found = Chains.of(alone, between, most, separation)
-    total, single, pairs = 0.0, np.zeros(steps), np.zeros((steps, count))
+    found = Chains.of(alone, between, separation)
+    total, single, pairs = 0.0, np.zeros((most, steps)), np.zeros((steps, count))
     for size in range(1, most + 1):
         for chain in itertools.combinations(range(steps), size):
             gaps = np.diff(chain)
             if (gaps < separation).any():
                 continue
             met = [(later, gap - separation) for later, gap in zip(chain[1:], gaps, strict=True) if gap - separation < count]
-            weight = math.exp(alone[list(chain)].sum() + sum(between[lag][step - lag - separation] for step, lag in met))
+            places = range(size), list(chain)
+            weight = math.exp(alone[places].sum() + sum(between[lag][step - lag - separation] for step, lag in met))
             total += weight
-            single[list(chain)] += weight
+            single[places] += weight
             for step, lag in met:
                 pairs[step, lag] += weight
     assert found.logarithm == pytest.approx(math.log(total), rel=1e-12)
