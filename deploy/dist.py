@@ -3,10 +3,11 @@
     python deploy/dist.py build FOLDER [--key KEY.pem] [--image podman]
     python deploy/dist.py check FOLDER [--public-key KEY.pub]
 
-``make dist`` and ``make dist-check`` call them. FOLDER then holds the wheel, the source distribution, the chart (as ``helm push`` takes it,
-and as an OCI layout, whose digest is known before any registry has it), the image as an OCI archive if a builder is named, a CycloneDX list
-of every package of the image, a provenance statement (in-toto, SLSA 1.0) and SHA256SUMS. With a key (ECDSA P-256, as cosign has them) each
-of these has a signature beside it: ``cosign verify-blob --key KEY.pub --signature FILE.sig --insecure-ignore-tlog FILE``, or
+``make dist`` and ``make dist-check`` call them. FOLDER then holds the wheel, the source distribution, a wheel for each of Airflow,
+Dagster and dbt (``deploy/integrations``), the chart (as ``helm push`` takes it, and as an OCI layout, whose digest is known before any
+registry has it), the image as an OCI archive if a builder is named, a CycloneDX list of every package of the image, a provenance
+statement (in-toto, SLSA 1.0) and SHA256SUMS. With a key (ECDSA P-256, as cosign has them) each of these has a signature beside it:
+``cosign verify-blob --key KEY.pub --signature FILE.sig --insecure-ignore-tlog FILE``, or
 ``openssl dgst -sha256 -verify KEY.pub -signature <(base64 -d FILE.sig) FILE``.
 """
 
@@ -19,9 +20,11 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -29,6 +32,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKED = ROOT / "deploy" / "requirements.txt"
+INTEGRATIONS = tuple(sorted(each.parent for each in (ROOT / "deploy" / "integrations").glob("*/pyproject.toml")))
 SUMS, SBOM, PROVENANCE = "SHA256SUMS", "sbom.cdx.json", "provenance.intoto.json"
 CONFIG, LAYER = "application/vnd.cncf.helm.config.v1+json", "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -68,6 +72,20 @@ def build(folder: Path, key: Path | None, image: str | None) -> None:
     commit, moment = ran("git", "rev-parse", "HEAD").strip(), ran("git", "log", "-1", "--format=%ct").strip()
     environment = ("env", f"SOURCE_DATE_EPOCH={moment}", f"DPDIST_COMMIT={commit}")
     ran(*environment, sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder))
+    for integration in INTEGRATIONS:
+        with tempfile.TemporaryDirectory() as copy:  # setuptools leaves its folders beside the sources
+            source = shutil.copytree(integration, Path(copy, integration.name))
+            ran(
+                *environment,
+                sys.executable,
+                "-m",
+                "build",
+                "--no-isolation",
+                "--wheel",
+                "--outdir",
+                str(folder),
+                str(source),
+            )
     _chart(folder, int(moment))
     named = [
         str(LOCKED),
@@ -96,8 +114,8 @@ def build(folder: Path, key: Path | None, image: str | None) -> None:
             each.with_name(each.name + ".sig").write_bytes(base64.b64encode(signature) + b"\n")
 
 
-def _version() -> str:
-    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+def _version(folder: Path = ROOT) -> str:
+    return str(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"])
 
 
 def _chart(folder: Path, moment: int) -> None:
@@ -171,8 +189,13 @@ def check(folder: Path, public_key: Path | None) -> list[str]:
         for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"]
         if "gitCommit" in each["digest"]
     )
-    (wheel,) = folder.glob("*.whl")
-    _check_wheel(wheel, commit)
+    packages = [f"dpdist-{_version()}", *(f"dpdist_{each.name}-{_version(each)}" for each in INTEGRATIONS)]
+    wheels = sorted(each.name for each in folder.glob("*.whl"))
+    if wheels != sorted(f"{name}-py3-none-any.whl" for name in packages):
+        raise Wrong(f"found the wheels {', '.join(wheels)} where {', '.join(packages)} should be")
+    for wheel in wheels:
+        _check_wheel(folder / wheel)
+    _check_commit(folder / f"{packages[0]}-py3-none-any.whl", commit)
     _check_packages(json.loads((folder / SBOM).read_text()))
     said = [f"{len(sums)} files have the digests of {SUMS}", f"built from the commit {commit}, which the wheel names, too"]
     said.append(f"{SBOM} names the {len(locked())} packages of deploy/requirements.txt with versions and digests")
@@ -183,13 +206,17 @@ def check(folder: Path, public_key: Path | None) -> list[str]:
     return [*said, f"{len(there)} signatures are of the key {public_key}"]
 
 
-def _check_wheel(wheel: Path, commit: str) -> None:
+def _check_wheel(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         (record,) = (name for name in packed.namelist() if name.endswith(".dist-info/RECORD"))
         for name, digest, _ in csv.reader(io.StringIO(packed.read(record).decode())):
             found = base64.urlsafe_b64encode(hashlib.sha256(packed.read(name)).digest()).rstrip(b"=").decode()
             if name != record and digest != f"sha256={found}":
                 raise Wrong(f"{wheel.name}: {name} is not the file that its RECORD names")
+
+
+def _check_commit(wheel: Path, commit: str) -> None:
+    with zipfile.ZipFile(wheel) as packed:
         if packed.read("dpdist/commit.txt").decode().strip() != commit:
             raise Wrong(f"{wheel.name} names another commit than {PROVENANCE}")
 

@@ -104,6 +104,15 @@ def wheel(folder: Path) -> Path:
     return built
 
 
+def shipped(folder: Path, *options: str) -> Path:
+    """The folder that ``make dist`` makes of a clean clone of the last commit, without the image."""
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "clone")], check=True)
+    command = ["make", "dist", f"PYTHON={sys.executable}", f"DIST={folder / 'made'}", *options]
+    done = subprocess.run(command, cwd=folder / "clone", capture_output=True, text=True, check=False, timeout=HANGS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "made"
+
+
 @dataclass(frozen=True)
 class Environment:
     """An environment with the wheel and some of its extras, in a folder of its own that programs run in."""

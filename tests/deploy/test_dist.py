@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy import dist
-from tests import HANGS
+from tests import installed
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,11 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """What ``make dist`` makes of a clean clone, but for the image, and the public key."""
     folder = tmp_path_factory.mktemp("dist")
     private, public = keys(folder)
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "clone")], check=True)
-    command = ["make", "dist", f"PYTHON={sys.executable}", f"DIST={folder / 'made'}", f"KEY={private}"]
-    done = subprocess.run(command, cwd=folder / "clone", capture_output=True, text=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "made", public
+    return installed.shipped(folder, f"KEY={private}"), public
 
 
 def checked(folder: Path, public: Path) -> subprocess.CompletedProcess[str]:
@@ -61,6 +57,26 @@ def test_what_is_shipped_is_complete_and_signed(built: tuple[Path, Path]) -> Non
     assert {".oci.tar", ".cdx.json", ".intoto.json", ".tar.gz"} <= {kind.removesuffix(".sig") for kind in kinds} | kinds
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     assert f"built from the commit {head}" in done.stdout
+    assert {each.name.split("-")[0] for each in folder.glob("*.whl")} == {
+        "dpdist",
+        "dpdist_airflow",
+        "dpdist_dagster",
+        "dpdist_dbt",
+    }
+
+
+@pytest.mark.slow
+def test_a_missing_wheel_is_found_though_nothing_names_it(built: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    shutil.copytree(built[0], folder)
+    (folder / "dpdist_dbt-1.0.0-py3-none-any.whl").unlink()
+    statement = json.loads((folder / dist.PROVENANCE).read_text())
+    statement["subject"] = [each for each in statement["subject"] if not each["name"].startswith("dpdist_dbt")]
+    (folder / dist.PROVENANCE).write_text(json.dumps(statement))
+    names = sorted(each.name for each in folder.iterdir() if not each.name.endswith(".sig") and each.name != dist.SUMS)
+    (folder / dist.SUMS).write_text("".join(f"{dist.sha256((folder / name).read_bytes())}  {name}\n" for name in names))
+    with pytest.raises(dist.Wrong, match=r"where .*dpdist_dbt-1\.0\.0 should be"):
+        dist.check(folder, None)
 
 
 FAULTS = {

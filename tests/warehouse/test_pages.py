@@ -1,7 +1,7 @@
-"""The pages for dbt, Airflow and Dagster: their examples run as they stand, with the packages of ``deploy/integrations`` and the wheel.
+"""The pages for dbt, Airflow and Dagster: their examples run as they stand, with the wheels that ``make dist`` makes.
 
-Each has an environment of its own, for their pins exclude each other. DPDIST_TEST_DBT, DPDIST_TEST_AIRFLOW, DPDIST_TEST_DAGSTER and
-DPDIST_TEST_WHEEL name the Python of an environment that has them, or the wheel; without it one is made, which takes minutes.
+Each has an environment of its own, for their pins exclude each other. DPDIST_TEST_DBT, DPDIST_TEST_AIRFLOW and DPDIST_TEST_DAGSTER
+name the Python of an environment that has them; without it one is made, which takes minutes. DPDIST_TEST_WHEEL that of one with dpdist.
 """
 
 from __future__ import annotations
@@ -63,12 +63,17 @@ def python_with(tool: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed.shipped(tmp_path_factory.mktemp("shipped"))
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Path:
     """The folder of the command ``dpdist``, installed from the wheel in an environment of its own."""
     if named := os.environ.get("DPDIST_TEST_WHEEL"):
         return Path(named).parent
     folder = tmp_path_factory.mktemp("dpdist")
-    wheel = f"{installed.wheel(folder / 'built')}[flows,postgres,sql,adbc]"
+    wheel = f"{next(shipped.glob('dpdist-*.whl'))}[flows,postgres,sql,adbc]"
     subprocess.run([installed.uv(), "venv", "--quiet", str(folder / "venv")], check=True, timeout=HANGS)
     python, pins = str(folder / "venv" / "bin" / "python"), str(installed.ROOT / "constraints.txt")
     words = [installed.uv(), "pip", "install", "--quiet", "--python", python, "--constraint", pins, wheel]
@@ -131,11 +136,17 @@ class Tool:
 
 
 @pytest.fixture
-def tool(tmp_path: Path, programs: Path, home: Path) -> Callable[..., Tool]:
+def tool(tmp_path: Path, programs: Path, shipped: Path, home: Path) -> Callable[..., Tool]:
     def made(name: str, **variables: str) -> Tool:
-        python, package, source = python_with(name, tmp_path), tmp_path / "package", tmp_path / "source"
-        shutil.copytree(installed.ROOT / "deploy" / "integrations" / name, source)
-        words = ["install", "--quiet", "--no-deps", "--target", str(package), str(source)]
+        python, package = python_with(name, tmp_path), tmp_path / "package"
+        words = [
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--target",
+            str(package),
+            str(next(shipped.glob(f"dpdist_{name}-*.whl"))),
+        ]
         subprocess.run([python, "-m", "pip", *words], check=True, timeout=HANGS)
         return Tool(python, package, programs, {"DPDIST_HOME": str(home), **variables})
 
@@ -276,9 +287,9 @@ def test_dbt_publishes_a_model(home: Path, tmp_path: Path, profile: dict[str, An
         tmp_path / "project",
         profile,
         **{"models/visits.sql": MODEL, "models/visits.yml": properties, "releases/visits.yaml": spec},
-        **{"packages.yml": packages.replace("../dpdist", str(installed.ROOT))},
     )
     dbt = tool("dbt", DBT_PROFILES_DIR=str(project), DBT_SEND_ANONYMOUS_USAGE_STATS="false")
+    (project / "packages.yml").write_text(packages.replace(".venv", str(dbt.package)))
     dbt.run("dbt", "deps", folder=project)
     dbt.run("dbt", "run", folder=project)
     dbt.ended_after_charge("dbt-dpdist", "--period", WEEK, folder=project, home=home)
