@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from dpdist.release.story import Release
     from dpdist.spec import Job
 
+FIRST = 12
+"""Answers, and quantiles, that a run prints."""
+
 
 def plan(
     spec: SpecPath,
@@ -190,7 +193,8 @@ def run(
     with done.place.copied() as folder:
         terminal.print_beyond(certificate)
         if report.has_rows(folder):  # 'formats: [zarr]' has none
-            terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
+            terminal.print_answers(*report.first_rows(folder, group=None, limit=FIRST))
+        terminal.print_quantiles(certificate, FIRST)
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
     terminal.print_targets(certificate)
     out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)

@@ -37,3 +37,14 @@ def test_no_error_is_larger_than_the_range_allows(
         assert made.standard_error is None or made.standard_error <= (high - low) / 2
         if values[0] != 0:
             assert low <= made.low <= made.high <= high
+
+
+@pytest.mark.parametrize(("records", "mean"), [(0, 30.0), (10, 30.0), (40, 2.0), (100, 30.0), (1000, 199.0)])
+def test_intervals_within_the_range_hold_as_often_as_they_claim(records: int, mean: float) -> None:
+    """Also of groups whose number is hidden by its noise, 10: 95 of 100 intervals, or more, and never beyond the range."""
+    truth, deviations = np.array([records, records * mean]), np.array([10.0, 2000.0])
+    drawn = truth + deviations * np.random.default_rng(2026).standard_normal((3000, 2))
+    made = [Mean().made(MEAN, values, np.diag(deviations**2), 1.96, [RANGE]) for values in drawn]
+    assert all(RANGE[0] <= each.low <= each.value <= each.high <= RANGE[1] for each in made)
+    held = float(np.mean([each.low <= mean <= each.high for each in made]))
+    assert held >= 0.938  # three standard errors of the share below 0.95

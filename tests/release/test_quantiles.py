@@ -159,10 +159,12 @@ def test_records_without_an_amount_are_refused_before_the_charge(home: Path) -> 
         assert ledger.receipt("small-1~quantiles") is None
 
 
-def test_show_prints_them(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    done, command = small.run(written(home), home), CommandLine(monkeypatch, capsys)
+def test_show_and_run_print_them(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, command = written(home), CommandLine(monkeypatch, capsys)
+    done = small.run(spec, home)
     monkeypatch.setenv("DPDIST_HOME", str(home))
-    text = command("show", str(done.folder)).printed
     row = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"][0]
-    assert f"{row['value']:,.12g}" in text
-    assert "sex=f" in text
+    for words in (("show", str(done.folder)), ("run", str(spec))):
+        text = command(*words).printed
+        assert f"{row['value']:,.12g}" in text
+        assert "sex=f" in text
