@@ -49,8 +49,9 @@ def combined(estimates: Sequence[float], variances: Sequence[float] | None = Non
     Raises: InvalidInput.
     Source: Rubin 1987, section 3.3.
 
-    >>> combined([10.0, 12.0, 14.0])
-    Combined(value=12.0, standard_error=2.309401076758503, degrees=2.0, low_95=2.063..., high_95=21.936...)
+    >>> found = combined([10.0, 12.0, 14.0])
+    >>> found.value, round(found.low_95, 3), round(found.high_95, 3)
+    (12.0, 2.063, 21.937)
     """
     given = np.asarray(estimates, dtype=np.float64)
     own = np.zeros_like(given) if variances is None else np.asarray(variances, dtype=np.float64)
