@@ -161,6 +161,12 @@ class Rows:
         return math.prod(factor.rows for factor in self.factors)
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        """The attributes along which these are more than sums over everything, of tables of whole attributes."""
+        given = zip(self.axes, self.factors, strict=True)
+        return tuple(axis for axis, factor in given if factor.write is None)
+
+    @property
     def separable(self) -> bool:
         return len(self.scales) == len(self.factors) == len(self.axes)
 
@@ -484,6 +490,11 @@ class Claimed:
         self.power, self.squared = 1 if self.laplace else 2, int(self.privacy["sensitivity_squared_on_grid"])
         self.deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / self.scale)) if self.laplace else float(self.scale)
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether tables were chosen in rounds, and answers come from a model of what was measured."""
+        return bool(self.mechanism["name"] == "adaptive")
+
     @cached_property
     def arrays(self) -> dict[str, Array]:
         if (about := self.certificate["measurement"])["file"] is None:
@@ -577,9 +588,10 @@ class Claimed:
     @cached_property
     def answers(self) -> list[tuple[Array, Array, Array]]:
         """Of each group the answers, their variances, and how near one draw their noise is (fourth powers over squared squares)."""
-        if "choosing" in self.facts["strategy"]:
-            raise UncheckedClaim("answers come from a model of the measured tables")
-        shares, alone = float(self.facts["queries"]["shares"]), self.mechanism["name"] == "p-identity-products"
+        shares, alone = (
+            float(self.facts["queries"]["shares"]),
+            self.adaptive or self.mechanism["name"] == "p-identity-products",
+        )
         apart = self.terms and all(group.separable for group in self.groups) and (alone or self.orthogonal)
         found = self.by_terms(alone or len(self.terms) == 1) if apart else self.by_cells()
         return [(a / shares, v * (self.deviation / shares) ** 2, np.broadcast_to(d, a.shape)) for a, v, d in found]
@@ -619,6 +631,8 @@ class Claimed:
             placed = zip(firsts, self.terms, strict=False)
             parts = [self.said(group, term, self.z[first : first + term.rows]) for first, term in placed]
             parts = [each for each in parts if each[3]][:1] if alone else parts
+            if self.adaptive and not parts:  # such answers are those of a model, and have no standard error
+                parts = [(np.full(group.rows, np.nan), np.full(group.rows, np.nan), np.ones(1), True)]
             near(bool(parts), True, what=f"whether the measurement determines {group.name!r}: ")
             yield sum(each[0] for each in parts), sum(each[1] for each in parts), parts[0][2] if alone else np.ones(1)
 
@@ -799,14 +813,18 @@ class Claimed:
     @cached_property
     def spent_on_rounds(self) -> Fraction:
         """The rho of choosing tables in rounds: of Gaussians that reveal at least as much as the choices (dpdist's docs/noise.md)."""
-        if self.mechanism["name"] != "adaptive":
+        if not self.adaptive:
             return Fraction(0)
         facts, alone = self.facts["strategy"]["choosing"], sum(len(term.axes) == 1 for term in self.terms)
         near(int(facts["rounds"]), len(self.terms) - alone, what="tables that rounds measured: ")
         near(len({term.axes for term in self.terms}), len(self.terms), what="tables that were measured once: ")
-        replaced, cells = self.privacy["neighbours"] == "replace-one", int(self.privacy.get("most_groups_of_one_person", 1))
-        moved = (1 + replaced) * cells * int(self.privacy["most_records_of_one_person"])
-        return int(facts["rounds"]) * rho_of_choice(float(Fraction(facts["rate"]) * moved))
+        return int(facts["rounds"]) * rho_of_choice(float(Fraction(facts["rate"]) * self.moved))
+
+    @property
+    def moved(self) -> int:
+        """The L1 distance by which one change moves the counts of a table."""
+        times = 2 if self.privacy["neighbours"] == "replace-one" else 1
+        return times * math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
 
     @property
     def spent_before(self) -> Fraction:
@@ -1082,7 +1100,7 @@ class Claimed:
         """Of every row that is published its group, and the least and the most that each column may be."""
         done, digits = self.certificate["post_processing"], int(self.certificate["decimals"])
         changed = [text for text in done if "whole numbers" not in text and "left out" not in text]
-        if changed:
+        if changed and not self.adaptive:
             raise UncheckedClaim(f"answers were changed after they were read from the measurement ({changed[0][:50]}...)")
         values, variances, draws = (np.concatenate(each) for each in zip(*self.answers, strict=True))
         errors, whole = np.sqrt(variances), any("whole numbers" in text for text in done)
@@ -1092,7 +1110,7 @@ class Claimed:
         found = {"answer": (values, values, 0.51), "standard_error": (errors, errors, 0.0051)}
         low, least, most, high = (np.clip(values + each, *self.possible.T) for each in (-widest, -half, half, widest))
         found |= {"low_95": (low, least, 0.52), "high_95": (most, high, 0.52)}
-        shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.abs(values).max()
+        shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.nanmax(np.abs(values))
         if (rule := self.certificate.get("suppression")) is not None:
             shown = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)
         if (windows := self.certificate.get("whole_windows")) is not None:
@@ -1109,13 +1127,98 @@ class Claimed:
         if "answers.csv" not in self.given and not path.is_file():
             raise UncheckedClaim("there is no answers.csv, and other formats need more than NumPy")
         table = self.given.get("answers.csv") or csv.DictReader(path.open(encoding="utf-8", newline=""))
+        if self.adaptive:
+            near(len(table := list(table)), len(names), what="rows: ")
+            low, high = self.of_rounds(column, np.array([float(row["answer"]) for row in table]))
         for number, row in enumerate(table, start=1):
             near(number <= len(names), True, what=f"row {number} is asked for: ")
             near(row["group"].lstrip("'"), names[number - 1].lstrip("'"), what=f"row {number}: ")
             least, most = (given and self.given_shown(row, column)) or (low[number - 1], high[number - 1])
-            if not least <= (found := float(row[column] or "nan")) <= most:
-                raise WrongClaim(f"row {number}: found {found}, recomputed {(least + most) / 2:.9g}")
+            found = math.nan if row[column] in (None, "") else float(row[column])
+            if not (least <= found <= most or (math.isnan(found) and math.isnan(least))):
+                raise WrongClaim(
+                    f"row {number}: found {found}, recomputed {least if most == math.inf else (least + most) / 2:.9g}"
+                )
         return near(number, len(names), what="rows: ") or f"{number:,} rows"
+
+    def of_rounds(self, column: str, answers: Array) -> tuple[Array, Array]:
+        """The least and the most that a column may be, given answers of a model (dpdist's docs/decisions/0044-rounds.md).
+
+        An interval reaches as far on both sides as that of the unbiased answer, from the first table that holds it, lies within it. Where
+        no table does, it reaches at least one and a half times as far as the table's bound, spread over its cells.
+        """
+        if column == "answer":
+            raise UncheckedClaim("answers come from a model of the measured tables")
+        _, columns = self.published
+        if column == "standard_error":
+            return columns[column]
+        ends, off = [columns[name] for name in ("low_95", "high_95")], 2 * 10.0 ** -int(self.certificate["decimals"])
+        half = np.maximum(np.mean(ends[1], axis=0) - answers, answers - np.mean(ends[0], axis=0))
+        off, widest = off + 2 * any("whole numbers" in text for text in self.certificate["post_processing"]), half.copy()
+        stop = 0
+        for group in self.groups:
+            start, stop = stop, stop + group.rows
+            if math.isnan(half[start]):
+                some = np.maximum(answers[start:stop], 0.0)
+                root = np.sqrt(np.maximum(some, 0.25))
+                share = np.maximum(root / root.sum(), some / max(some.sum(), 1.0))
+                half[start:stop], widest[start:stop] = 1.5 * self.modelled[group.asked] * share, math.inf
+        off = off + 1e-6 * half
+        if column == "low_95":
+            return np.maximum(answers - widest, 0.0) - off, np.maximum(answers - half, 0.0) + off
+        return answers + half - off, answers + widest + off
+
+    @cached_property
+    def modelled(self) -> dict[tuple[int, ...], float]:
+        """The bound of the errors of each table that comes from a model."""
+        place = {each["name"]: axis for axis, each in enumerate(self.facts["attributes"])}
+        given = self.certificate.get("modelled", ())
+        return {tuple(place[name] for name in each["table"]): float(each["sum_of_errors_at_most"]) for each in given}
+
+    def check_rounds(self) -> str:
+        """Check what was measured in rounds, with which parts of rho (dpdist's docs/decisions/0044-rounds.md), and bounds from below."""
+        if not self.adaptive:
+            return ""
+        size, rho = self.shape.__getitem__, Fraction(self.privacy["rho"]) - self.spent_before
+        few(sum(2 ** len(group.asked) for group in self.groups), MOST_SETS, "the sets of attributes that are asked for")
+        largest, inside = max(group.unit for group in self.groups), dict[tuple[int, ...], int]()
+        asked = [(group.asked, max(1, round(64 * group.unit / largest))) for group in self.groups]
+        for some in itertools.chain.from_iterable(
+            itertools.combinations(axes, k) for axes, _ in asked for k in range(2, len(axes) + 1)
+        ):
+            inside[some] = sum(times * len({*some} & {*axes}) for axes, times in asked)
+        alone = sorted({axis for axes, _ in asked for axis in axes}, key=lambda axis: (size(axis), axis))
+        chosen, total = self.terms[len(alone) :], 2**40
+        near([term.axes for term in self.terms[: len(alone)]], [(axis,) for axis in alone], what="tables measured first: ")
+        near(
+            {term.axes for term in chosen} <= inside.keys(),
+            True,
+            what="whether what rounds measured lies in what is asked: ",
+        )
+        first = math.isqrt(math.floor(Fraction(2 * total, 5 * len(alone))))
+        weight = math.isqrt((total - len(alone) * first**2) // len(chosen))
+        near([term.unit for term in self.terms], [1 / first] * len(alone) + [1 / weight] * len(chosen), what="weights: ")
+        ends = list(itertools.accumulate((term.rows for term in self.terms[: len(alone)]), initial=0))
+        records = max(float(np.mean([self.z[i:j].sum() / first for i, j in itertools.pairwise(ends)])), 1.0)
+        wanted = [math.ceil((part * records * math.sqrt(rho) / self.moved) ** 0.75 / 24) for part in (1 - 1e-9, 1 + 1e-9)]
+        rounds = [min(max(each, len(alone) - 1), len(inside)) for each in wanted]
+        near(min(max(len(chosen), rounds[0]), rounds[1]), len(chosen), what="rounds that the first tables allow: ")
+        at_least(rho * Fraction(9, 10) * (1 + Fraction(1, 10**9)), Fraction(self.squared, 2 * self.scale**2))
+        at_least(rho / 10 * (1 + Fraction(1, 10**9)), self.spent_on_rounds)
+        names, error = [each["name"] for each in self.facts["attributes"]], self.deviation / weight
+        near(len(self.certificate["rounds"]), len(chosen), what="rounds: ")
+        for told, term in zip(self.certificate["rounds"], chosen, strict=True):
+            near(told["table"], [names[axis] for axis in term.axes], what="a round's table: ")
+            near(told["standard_error"], error, 1e-9, what="its standard error: ")
+        left = {axes for axes, _ in asked if len(axes) > 1 and not any({*axes} <= {*term.axes} for term in self.terms)}
+        near(sorted(self.modelled), sorted(left), what="tables that come from a model: ")
+        noise = {axes: round(math.sqrt(2 / math.pi) * error * math.prod(map(size, axes))) for axes in inside}
+        last = chosen[-1].axes
+        slack = math.log(40 * (len(inside) - len(chosen) + 1)) / float(Fraction(self.facts["strategy"]["choosing"]["rate"]))
+        for axes, bound in self.modelled.items():  # at least, whatever the model of the last round but one was
+            least = noise[axes] + (slack * max(inside.values()) - inside[last] * noise[last]) / inside[axes]
+            at_least(bound, least, 1e-9)
+        return f"{len(chosen)} rounds"
 
     def statistics(self, title: str) -> list[Statistic]:
         """All of a title, such as 'mean of amount by branch': one for each row of the queries that count their records."""
@@ -1290,8 +1393,7 @@ class Claimed:
         facts = self.certificate.get("quantiles")
         if facts is None:
             return ""
-        times = 1 + (self.privacy["neighbours"] == "replace-one")
-        moved = times * math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
+        moved = self.moved
         near(facts["moved"], moved, what="records that one change moves: ")
         spent = []
         for each in facts["choices"]:
@@ -1422,6 +1524,7 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "epsilon": Claimed.check_epsilon,
     "what bounds leave out": Claimed.check_left_out,
     "quantiles": Claimed.check_quantiles,
+    "rounds": Claimed.check_rounds,
     "answers": lambda r: r.check_column("answer"),
     "standard errors": lambda r: r.check_column("standard_error"),
     "lower ends of intervals": lambda r: r.check_column("low_95"),

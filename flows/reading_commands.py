@@ -127,6 +127,15 @@ def synthesize(
         int | None, typer.Option(min=0, help="how many records. Default: as many as the release estimates")
     ] = None,
     copy: Annotated[int, typer.Option(min=0, help="another number gives other records of the same tables")] = 0,
+    sets: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=100,
+            help="write so many sets, to NAME-1, NAME-2, ..., each of tables with noise that is drawn once more: intervals follow from how "
+            "far they differ",
+        ),
+    ] = None,
 ) -> None:
     """Write synthetic records whose tables are those of a published release, and say which of its answers they keep; no budget.
 
@@ -136,17 +145,24 @@ def synthesize(
     from dpdist.asking.published import published
     from dpdist.page import report
 
-    if to.exists():
-        raise InvalidInput(f"{to} exists; remove it, or name another file with --to")
+    files = {
+        number: to if sets is None else to.with_stem(f"{to.stem}-{number}") for number in range(bool(sets), (sets or 0) + 1)
+    }
+    for file in files.values():
+        if file.exists():
+            raise InvalidInput(f"{file} exists; remove it, or name another file with --to")
     if to.suffix not in (".parquet", ".csv"):
         raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
     where = found_at(release)
-    made = synthetic.model(published(where)).made(records, copy)
+    read = published(where)
+    made = synthetic.model(read).made(records, copy)
     with where.copied() as folder:
         found = made.kept(report.load(folder)[0])
-    made.write(to)
     terminal.print_kept(found, made.never_measured)
-    out.print(f"wrote {made.records.num_rows:,} synthetic records to {to}", soft_wrap=True)
+    for number, file in files.items():
+        drawn = synthetic.model(read, number).made(records, copy) if number else made
+        drawn.write(file)
+        out.print(f"wrote {drawn.records.num_rows:,} synthetic records to {file}", soft_wrap=True)
 
 
 def verify(

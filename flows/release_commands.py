@@ -99,6 +99,7 @@ def plan(
     terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
         terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
+        terminal.print_rounds(_drowned(planned), records)
     terminal.print_predicted(errors, least and f"{half_width} needs {least}")
     terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
@@ -122,6 +123,15 @@ def _errors(planned: Plan, records: float | None) -> list[Predicted]:
         with suppress(InvalidInput):
             return predicted(planned, records)
     return []
+
+
+def _drowned(planned: Plan) -> float:
+    """Up to how many records tables that are chosen in rounds would have less error; 0 where that is not known."""
+    from dpdist.release.predicted import drowned
+
+    with suppress(InvalidInput):
+        return drowned(planned)
+    return 0.0
 
 
 def _least(spec: Path, period: datetime.date | None, asked: str) -> str:

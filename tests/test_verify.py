@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -30,6 +31,7 @@ from dpdist.release.verification import Verification, named
 from tests import small
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
+from tests.grids import test_rounds
 from tests.release import (
     test_left_out,
     test_persons,
@@ -118,6 +120,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
                     "mechanism": "oblique"},
     "wide product": {"domain": WIDE, "workload": [{"ranges": {"of": ["a0", "a1"], "by": ["a2"]}}]},
+    "modelled answers": {**test_rounds.ASKED, "table": test_rounds.like()},
     "wide, Laplace noise": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}], **PURE},
 }  # fmt: skip
 """Releases of every unit and quantity beside those of every mechanism."""
@@ -125,6 +128,7 @@ ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
+    "modelled answers",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -139,7 +143,7 @@ UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
-    "adaptive": UNSIGNED | ANSWERS | ERRORS | BOUND,
+    **dict.fromkeys(("adaptive", "modelled answers"), UNSIGNED | {"answers"} | ERRORS | BOUND),
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
@@ -457,6 +461,22 @@ def array_of_left_out(of: Forged) -> None:
     of.certificate["left_out"]["values"][0] += 2**24 * 20
 
 
+def of_model(column: str, text: str) -> Callable[[Forged], None]:
+    """Another statement about the first answer that comes from a model."""
+    return lambda of: next(row for row in of.rows if not row["standard_error"]).update({column: text})
+
+
+def of_round(name: str, value: Any) -> Callable[[Forged], None]:
+    """Another statement about the first round."""
+    return lambda of: of.certificate["rounds"][0].update({name: value})
+
+
+def spent_on_choosing(of: Forged) -> None:
+    """A fifth of rho in place of a tenth, in a release whose rho is so much more."""
+    of.facts["strategy"]["choosing"]["rate"] = str(Fraction(of.facts["strategy"]["choosing"]["rate"]) * Fraction(3, 2))
+    of.privacy.update(rho="11/2500", rho_decimal=0.0044)
+
+
 LEFT_OUT = "what bounds leave out"
 COA, TERMS, PERSON, TABLES = (
     "coa over a basis of tables, add-remove",
@@ -465,7 +485,7 @@ COA, TERMS, PERSON, TABLES = (
     "wide tables",
 )
 ORBITS, GROUPS, TOTALS = "symmetric over several kinds, replace-one", "persons by group", "bounded totals, replace-one"
-TAKEN, ROUNDS = "persons by group, replaced", "adaptive, add-remove"
+TAKEN, ROUNDS, MODELLED = "persons by group, replaced", "adaptive, add-remove", "modelled answers"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
 WORST, WORST_PRODUCT, WORST_TABLES = (
@@ -481,9 +501,16 @@ SLOWLY = [
         "long series",
     )
 ]
-FIRST_LIES = 51
+FIRST_LIES = 54
 """So many lies are told whenever tests run, the rest in ``make slow``."""
 LIES: dict[str, Lie] = {
+    "a smaller bound of modelled answers": (
+        MODELLED, "rounds", lambda of: [each.update(sum_of_errors_at_most=600.0) for each in of.certificate["modelled"]],
+    ),
+    "a narrower interval of a modelled answer": (MODELLED, "upper ends of intervals", of_model("high_95", "900.0")),
+    "an interval that lacks a part of the unbiased one": (
+        MODELLED, "lower ends of intervals", told("low_95", lambda value: value + 20),
+    ),
     "a larger lower bound of a long series": ("long series", "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a smaller gap of a long series": (
         "long series", "gap to the optimum", lambda of: of.mechanism.update(certified_gap=of.mechanism["certified_gap"] - 1e-5),
@@ -680,6 +707,20 @@ LIES: dict[str, Lie] = {
         "rho",
         lambda of: of.facts["strategy"]["choosing"].update(rounds=of.facts["strategy"]["choosing"]["rounds"] - 1),
     ),
+    "a smaller standard error of a round": (MODELLED, "rounds", of_round("standard_error", 30.0)),
+    "another table of a round": (MODELLED, "rounds", of_round("table", ["x0", "x1"])),
+    "a modelled table that is not named": (MODELLED, "rounds", lambda of: of.certificate["modelled"].pop()),
+    "a round that is not named": (MODELLED, "rounds", lambda of: of.certificate["rounds"].pop()),
+    "more of rho for choosing": (MODELLED, "rounds", spent_on_choosing),
+    "fewer rounds than the first tables ask for": (
+        ROUNDS, "rounds", array("values", lambda z: np.where(np.arange(z.size) < 12, 10**9 * z, z)),
+    ),
+    "a standard error of a modelled answer": (MODELLED, "standard errors", of_model("standard_error", "9.0")),
+    "a standard error of a measured one that is left out": (
+        MODELLED, "standard errors", lambda of: of.rows[3].update(standard_error=""),
+    ),
+    "a smaller standard error in a table of rounds": (MODELLED, "standard errors", told("standard_error", lambda value: value * 0.9)),
+    "less than nothing in a modelled table": (MODELLED, "lower ends of intervals", of_model("low_95", "-3.0")),
     "places taken where none can be": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"2-1": 1.0})),
     "weights of persons of both signs": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"1": -1.0, "2": 2.0})),
     "a smaller cost of a stream": (PERSON, "cost", scaled("cost", 1 - 1e-8)),
@@ -801,6 +842,14 @@ def test_answers_in_other_formats_are_handed_over(tmp_path: Path) -> None:
     assert verify.verify(folder, {"answers.csv": rows})["answers"] == told
     rows[3]["group"], rows[3]["answer"] = name, rows[3]["answer"] + 1.0
     assert verify.verify(folder, {"answers.csv": rows})["answers"].startswith("wrong: row 4: found")
+
+
+def test_numbers_that_are_handed_over_may_be_zero(honest: Any) -> None:
+    """An end of an interval that is cut at 0 is a number, not an empty field."""
+    folder, _ = honest(TABLES)
+    rows = pyarrow.parquet.read_table(folder / "answers.parquet").to_pylist()
+    assert any(row["low_95"] == 0.0 for row in rows)
+    assert verify.verify(folder, {"answers.csv": rows})["lower ends of intervals"].startswith("right")
 
 
 def keyed(home: Path) -> Path:

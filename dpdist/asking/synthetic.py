@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
 from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.nearest_tables import Axes, TableFamily, nearest
-from dpdist.grids.space import MOST_PRODUCTS, NotMeasured
+from dpdist.grids.space import MOST_PRODUCTS, MeasuredSpace, NotMeasured
 from dpdist.operators import Matrix
 
 MOST_CELLS = 2**22
@@ -147,9 +148,12 @@ class Model:
             rest.remove(-axis)
 
 
-def model(published: Published) -> Model:
+def model(published: Published, redrawn: int = 0) -> Model:
     """The fitted tables of a published release.
 
+    Args:
+        redrawn: 0 for the tables nearest to what was measured; another number for a draw of what the records may be, given that: noise
+            like that of the measurement, from a public seed, is added once more before tables are fitted (``dpdist.asking.combining``).
     Raises: InvalidInput for a release that counts no records, or whose tables are not measured as values are declared, or too large.
     """
     measurement = published.measurement
@@ -157,17 +161,24 @@ def model(published: Published) -> Model:
     if domain.sums_alone:
         raise InvalidInput("this release measured sums and no counts of records, so it gives no synthetic records")
     plain = len(domain.plain)
-    inside = {tuple(axis for axis in axes if axis < plain) for axes in measurement.space.tables}
+    space = measurement.space
+    inside = {tuple(axis for axis in axes if axis < plain) for axes in space.tables}
     axes = tuple(sorted(each for each in inside if each and not any(set(each) < set(other) for other in inside)))
     lacking = next((each.name for place, each in enumerate(domain.plain) if not any(place in each for each in axes)), None)
     if lacking is not None:
         raise InvalidInput(f"this release measured no table of {lacking!r}, which its records would have")
     seed = int(measurement.digest[:12], 16)
+    if redrawn:
+        state = np.random.RandomState([seed >> 32, seed % 2**32, redrawn])  # NumPy keeps its streams the same for ever
+        more = np.rint(measurement.noise.kind.simulated(state, space.values.shape) * measurement.noise.deviation)
+        space = cast("MeasuredSpace", replace(cast("Any", space), values=space.values + more.astype(np.int64)))
+        published = replace(published, measurement=replace(measurement, space=space))
+        seed += redrawn << 48
     family = TableFamily(axes, domain.shape, (1.0,) * len(axes))
     if (cells := sum(map(family.size, axes))) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
-    if isinstance(measurement.space, MeasuredTables):
-        modelled = measurement.space.model(measurement.noise)
+    if isinstance(space, MeasuredTables):
+        modelled = space.model(measurement.noise)
         return Model(domain.plain, axes, tuple(map(modelled.table, axes)), seed)
     try:
         found = [_read(published, each, domain.shape) for each in axes]

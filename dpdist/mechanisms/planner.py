@@ -61,6 +61,11 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
+def is_able(name: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting: Setting = ALONE) -> bool:
+    """Whether a mechanism, asked for by its name, can answer a workload under a kind of noise."""
+    return _cannot(mechanism_of(name), _question(norm, workload, limits, setting)) is None
+
+
 def _question(norm: Norm, workload: Workload, limits: Limits, setting: Setting) -> AutoComparison:
     asked = AutoComparison(workload, norm, limits, setting)
     able = (each for each in REGISTRY.values() if _cannot(each, asked) is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,11 +12,13 @@ from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
+from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
 from dpdist.page.figures import Words
 from dpdist.release.answers import in_records
 from dpdist.release.assumed import assumed
 from dpdist.release.plan import Plan
+from dpdist.release.setting import setting_of
 
 MOST_QUERIES = 2**20
 """Queries, or measured values, of more than which no error is computed one by one before the release."""
@@ -59,6 +62,22 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
         share = float(own.max()) / answers if answers > 0 else None
         found.append(Predicted(block.name, unit, block.queries, float(own.max()), float(np.median(own)), share))
     return found
+
+
+def drowned(planned: Plan) -> float:
+    """The number of records up to which the noise in a table of two or more attributes adds up to more than its records, in the mean.
+
+    A normal error is sqrt(2 / pi) of its deviation in the mean. There tables that are chosen in rounds had less total variation from the
+    true ones, and more with five times as many records (docs/decisions/0044-rounds.md); 0 where ``adaptive`` cannot answer.
+
+    Raises: as ``predicted``.
+    """
+    job, workload = planned.job, planned.job.workload.queries
+    if not is_able("adaptive", planned.grid.norm, workload, job.workload.limits, setting_of(job)):
+        return 0.0
+    errors = standard_errors(planned)
+    tables = [errors[first : first + each.queries] for first, each in workload.block_starts() if len(each.asked_axes) > 1]
+    return float(np.mean([each.sum() for each in tables])) * math.sqrt(2 / math.pi)
 
 
 def standard_errors(planned: Plan) -> Matrix:

@@ -118,9 +118,15 @@ class Release:
         """Answers to further questions: see ``dpdist.asking.published.Published.ask``. Nothing is charged."""
         return self.published.ask(*asked)
 
-    def synthetic(self, records: int | None = None, copy: int = 0) -> Synthetic:
-        """Synthetic records whose tables are those of the release: see ``dpdist.asking.synthetic``. Nothing is charged."""
-        return model(self.published).made(records, copy)
+    def synthetic(self, records: int | None = None, copy: int = 0, redrawn: int = 0) -> Synthetic:
+        """Synthetic records whose tables are those of the release: see ``dpdist.asking.synthetic``. Nothing is charged.
+
+        Args:
+            records: how many. Default: as many as the release estimates.
+            copy: another number gives other records of the same tables.
+            redrawn: other numbers than 0 give sets whose differences say how uncertain a number is (``dpdist.asking.combining``).
+        """
+        return model(self.published, redrawn).made(records, copy)
 
     def covariance(self, asked: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, in counts squared."""

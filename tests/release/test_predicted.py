@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,3 +65,37 @@ def test_errors_that_depend_on_the_data_are_not_told(command: CommandLine) -> No
     told = command("plan", str(path), "--json")
     assert json.loads(told.out)["errors"] == []
     assert command("plan", str(path)).code == 0
+
+
+def test_plan_tells_up_to_how_many_records_rounds_would_pay(command: CommandLine) -> None:
+    """By errors that are known, of tables of 24, 36 and 6 cells; the mean of |noise| is sqrt(2 / pi) of its deviation."""
+    path = small.write(Path("data"), workload=[{"marginals": {"ways": [1, 2]}}])
+    errors = {each.group: each for each in PlannedRelease.read(path).errors.groups}
+    pairs = ("age x sex", "age x work", "sex x work")
+    assert [errors[pair].queries for pair in pairs] == [24, 36, 6]
+    sums = [errors[pair].queries * errors[pair].half_width / 1.959964 for pair in pairs]
+    records = sum(sums) / 3 * math.sqrt(2 / math.pi)
+    line = f"adaptive: with fewer than about {float(f'{records:.2g}'):,.0f} records the noise in a table adds up to more than its records"
+    assert line in command("plan", str(path)).out
+    assert line in command("plan", str(path), "--records", f"{records * 0.99:.3f}").out
+    assert line not in command("plan", str(path), "--records", f"{records * 1.01:.3f}").out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload": [{"cdf": {"of": "age"}}]},
+        {"workload": [{"marginals": {"ways": [1]}}]},
+        {
+            "budget": {"epsilon": 1},
+            "ledger": {"dataset": "small", "cap": {"epsilon": 2}},
+            "workload": [{"marginals": {"ways": [2]}}],
+        },
+        {"workload": [{"marginals": {"ways": [2]}}], "mechanism": "marginals"},
+    ],
+    ids=["no tables", "nothing to choose", "Laplace noise", "a mechanism by name"],
+)
+def test_plan_says_nothing_of_rounds_where_they_cannot_answer(changes: dict[str, Any], command: CommandLine) -> None:
+    told = command("plan", str(small.write(Path("data"), **changes)))
+    assert told.code == 0
+    assert "adaptive: with fewer" not in told.out
