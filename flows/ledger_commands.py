@@ -16,6 +16,7 @@ from dpdist.errors import DpdistError, InvalidInput, LedgerError
 from dpdist.machine.state import state_folder, store_of
 from flows.books import book
 from flows.options import Json, Period, SpecPath
+from flows.starting import without_collecting
 from flows.terminal import loss_text, out
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def verify(
     from dpdist.privacy import checkpoints
 
     with book() as ledger:
-        audit = ledger.verify(head)
+        with without_collecting():  # what is read of the rows stays to the end
+            audit = ledger.verify(head)
         noted = checkpoints.compare(ledger.checkpoints)
         found = _differences(ledger) if with_store else []
     out.print(

@@ -243,6 +243,9 @@ def _settled_or_run(
 
         return watched(tell, str(spec), period, where, home)
     with without_collecting():
+        import pyarrow.compute
+        import pyarrow.parquet  # noqa: F401  # counting and publishing call their functions
+
         from flows.stages import released
 
     return released(job, where, home, tell)

@@ -80,6 +80,10 @@ def loaded(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
         (COMMAND.format(arguments=["ledger", "verify"]), (*SLOW, "pyarrow", "dpdist.release.story")),
         (COMMAND.format(arguments=["schema"]), (*SLOW, "pyarrow")),
         (COMMAND.format(arguments=["show", "small-1"]), (*LIGHT, "scipy", "jinja2", "obstore", "sqlalchemy")),
+        (
+            COMMAND.format(arguments=["run", "data/release.yaml"]),
+            ("numba", "distributed", "pyarrow.compute", "pyarrow.parquet"),
+        ),
     ],
 )
 def test_nothing_slow_is_imported_before_it_is_used(
@@ -157,6 +161,16 @@ def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
     assert done.charged is False
     monkeypatch.chdir(tmp_path)  # here it was never published
     assert ahead.finished(context, load(path)) is None
+
+
+def test_nothing_that_only_its_files_hold_is_made_again(
+    published: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, path = published
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    monkeypatch.chdir(home.parent)
+    monkeypatch.setattr("dpdist.release.publish.published_measurement", lambda *_: pytest.fail("made again"))
+    assert ahead.finished(Context(home, Store(home / "store"), engine.inline(), silent), load(path)) is not None
 
 
 def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpdist.domain import Attribute
 from dpdist.operators import Matrix
+from dpdist.process import compute as pc
 
 
 @dataclass(frozen=True)

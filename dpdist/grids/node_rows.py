@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpdist.grids.node_variances import NodeVariances, Passes
 from dpdist.operators import Matrix, Sparse

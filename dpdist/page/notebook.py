@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpdist.errors import InvalidInput
 from dpdist.page.summary import certified, error_in_words
 from dpdist.page.suppression import Suppressed, suppressed
 from dpdist.page.tables import query_names
+from dpdist.process import compute as pc
 
 if TYPE_CHECKING:
     import pandas

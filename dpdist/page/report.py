@@ -50,14 +50,33 @@ class Seal(Protocol):
         """Accept a published certificate, whose signature holds, as one of this release. Raises: StoreError."""
 
 
+def is_published(claims: dict[str, Any], place: Place, seal: Seal, notes: Notes | None = None) -> bool:
+    """Whether a place holds a release already. It is left as it is, so nothing that only its files hold has to be made.
+
+    Args:
+        claims: of the certificate: what ``check_same_release`` compares.
+        notes: by which a release in an object store is known again; without, it is downloaded to be compared.
+    Raises: StoreError when the place holds something else.
+    """
+    if isinstance(place, Folder):
+        found = place.given.exists()
+        if found:
+            _check_same(place.given, claims, seal, place.given)
+        return found
+    found = place.exists(CERTIFICATE)
+    if found:
+        _check_published(claims, place, seal, notes)
+    return found
+
+
 def write(content: Content, place: Place, seal: Seal, *, spread: TaskMap | None = None, notes: Notes | None = None) -> Place:
-    """The release's files at a place, all or none; one that already holds this release is left as it is.
+    """The release's files at a place where nothing is published, all or none.
 
     Args:
         place: a folder, which gets its name last, or a prefix of an object store, where ``release.json`` is written last.
         seal: signs the certificate before anybody can see it.
         spread: how long tables are written, part by part; default: by threads of this process.
-        notes: by which a release in an object store is known again; without, it is downloaded to be compared.
+        notes: what is noted of a release in an object store, to know it again.
     Raises: StoreError when the place holds something else.
     """
     if isinstance(place, Folder):
@@ -68,9 +87,6 @@ def write(content: Content, place: Place, seal: Seal, *, spread: TaskMap | None 
 
 
 def _write_folder(content: Content, folder: Path, seal: Seal, spread: TaskMap | None) -> None:
-    if folder.exists():
-        _check_same(folder, content, seal, folder)
-        return
     try:
         with draft_of(folder) as draft:
             _write_whole(content, draft, folder, seal, spread)
@@ -78,15 +94,12 @@ def _write_folder(content: Content, folder: Path, seal: Seal, spread: TaskMap | 
     except OSError as error:
         if not folder.exists():
             raise could_not_write(folder, error, "the release is measured and charged") from None
-        _check_same(folder, content, seal, folder)  # another run of the same release was faster
+        _check_same(folder, content.certificate, seal, folder)  # another run of the same release was faster
 
 
 def _upload(content: Content, place: Bucket, seal: Seal, spread: TaskMap | None, notes: Notes | None) -> None:
     from dpdist.page.places import Objects
 
-    if place.exists(CERTIFICATE):
-        _check_published(content, place, seal, notes)
-        return
     objects = Objects.of(place)
     written, certificate = _write_files(content, objects, spread)
     everything = seal_at(objects, written, certificate, seal)
@@ -112,7 +125,7 @@ def seal_at(place: Objects, written: Sequence[Written], certificate: bytes, seal
     return [*written, place.put(SIGNATURE, seal.sign(certificate)), place.put(CERTIFICATE, certificate)]
 
 
-def _check_published(content: Content, place: Place, seal: Seal, notes: Notes | None) -> None:
+def _check_published(claims: dict[str, Any], place: Place, seal: Seal, notes: Notes | None) -> None:
     """Accept a place that holds this release; what was noted of its files when they were published is not downloaded again.
 
     Raises: StoreError when it holds another one, or a file was altered.
@@ -122,16 +135,16 @@ def _check_published(content: Content, place: Place, seal: Seal, notes: Notes | 
     tags = tags_at(place)
     if notes is not None and notes.hold(place, tags):
         certificate, text = signed_certificate(place)
-        check_same_release(certificate, content.certificate, place)
+        check_same_release(certificate, claims, place)
         seal.check(text, place)
         return
     with place.copied() as copy:
-        _check_same(copy, content, seal, place)
+        _check_same(copy, claims, seal, place)
     if notes is not None:
         notes.write(place, tags)
 
 
-def _check_same(folder: Path, content: Content, seal: Seal, where: object) -> None:
+def _check_same(folder: Path, claims: dict[str, Any], seal: Seal, where: object) -> None:
     """Accept a folder that is a whole copy of this release. Raises: StoreError when it is not."""
     try:
         certificate = certificate_of(folder)
@@ -139,7 +152,7 @@ def _check_same(folder: Path, content: Content, seal: Seal, where: object) -> No
         raise StoreError(
             f"{where} exists and does not hold a complete copy of this release; move it away and run again"
         ) from None
-    check_same_release(certificate, content.certificate, where)
+    check_same_release(certificate, claims, where)
     seal.check((folder / CERTIFICATE).read_bytes(), where)
 
 

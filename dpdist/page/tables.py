@@ -10,15 +10,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from dpdist.arrays.vector import batches
 from dpdist.page.content import Content, formats_of
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA
 from dpdist.page.zarr_files import exported, exported_chunk
+from dpdist.process import compute as pc
 from dpdist.workloads import Block
 
 NUMBERS = ("answer", "standard_error", "half_width_95")
@@ -80,6 +78,8 @@ def _write_part(content: Content, digits: int, place: Destination, bounds: tuple
 
 
 def _write_table(content: Content, digits: int, bounds: tuple[int, int], file: BinaryIO) -> None:
+    import pyarrow.parquet
+
     _write_all(table_of(content, *bounds, digits), partial(pyarrow.parquet.ParquetWriter, file, compression="zstd"))
 
 
@@ -97,6 +97,8 @@ def without_formulas(table: pa.Table) -> pa.Table:
 
 
 def _write_csv(content: Content, digits: int, file: BinaryIO) -> None:
+    import pyarrow.csv
+
     tables = chain.from_iterable(
         table_of(content, *part, digits) for part in batches(content.answer.size, content.sizes.file_rows)
     )

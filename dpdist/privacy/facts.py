@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
@@ -72,12 +71,12 @@ def cap_of(facts: Mapping[str, Any]) -> Cap:
 
 def protection_of(facts: Mapping[str, Any]) -> Protection:
     """The protection that a row names."""
-    return _protection(json.dumps(facts))
+    return _protection(**facts)
 
 
-@lru_cache(maxsize=256)  # by its text: it tells 1 from true, which are equal in Python
-def _protection(text: str) -> Protection:
-    return Protection.from_facts(json.loads(text))
+@lru_cache(maxsize=256, typed=True)  # it tells 1 from true, which are equal in Python
+def _protection(**facts: Any) -> Protection:
+    return Protection.from_facts(facts)
 
 
 def receipt_of(release: str, dataset: str, attempt: int, sequence: int, binding: str, facts: Mapping[str, Any]) -> Receipt:

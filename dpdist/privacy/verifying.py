@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -93,17 +94,17 @@ class Known:
         self.approvals: dict[str, tuple[Approval, ...]] = {}
         self.signers: tuple[str, ...] = ()
         self.publications: dict[str, tuple[Publication, ...]] = {}
-        self.standing: dict[str, dict[tuple[str, str], str]] = {}
+        self.standing: dict[str, tuple[Standing, ...]] = {}
 
     def follows(self, row: Any) -> bool:
         """Whether a row is what the ledger's rules lead to; it is taken then."""
         try:
             event = LedgerEvent(row.event, row.dataset, row.release, row.attempt, json.loads(row.facts))
-            command = self._command(event)
-            part = self._part(event)
+            command, seen = self._command(event), self._seen_by(event)
+            part = self._part(event, seen)
             if command is None or decide(part, command) != (event,):
                 return False
-            self._take(event, apply(part, LedgerRow(event, row.sequence, row.digest)))
+            self._take(event, apply(part, LedgerRow(event, row.sequence, row.digest)), seen)
         except (KeyError, TypeError, ValueError, AttributeError, DpdistError):
             return False
         return True
@@ -140,7 +141,7 @@ class Known:
         )
         return Reserve(charge, facts["run"], "", facts["salt"], facts["histogram_commitment"], facts["records"])
 
-    def _part(self, event: LedgerEvent) -> State:
+    def _part(self, event: LedgerEvent, seen: Sequence[str]) -> State:
         known, facts = self.releases.get(event.release), event.facts
         period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
         if known is not None and event.kind != "reserved":
@@ -151,22 +152,17 @@ class Known:
             known,
             self.streams.get((event.dataset, stream), NOT_BEGUN),
             self.approvals.get(event.release, ()),
-            tuple(self._standing_of(event)) if event.kind == "reserved" else (),
+            tuple(chain.from_iterable(self.standing.get(commitment, ()) for commitment in seen)),
             self.signers,
             self.publications.get(event.release, ()),
         )
 
-    def _standing_of(self, event: LedgerEvent) -> Iterator[Standing]:
-        for commitment in self._seen_by(event):
-            for (dataset, period), release in self.standing.get(commitment, {}).items():
-                yield Standing(dataset, period, release, commitment)
+    def _seen_by(self, event: LedgerEvent) -> Sequence[str]:
+        """The records that an attempt is charged for; none where it was given back, as they are not kept then."""
+        attempt, seen = self.records.get(event.release, (None, ())) if event.kind == "reserved" else (None, ())
+        return seen if attempt == event.attempt and digest_of_seen(seen) == event.facts["records"]["digest"] else ()
 
-    def _seen_by(self, event: LedgerEvent) -> list[str]:
-        """The records that an attempt was charged for; none where it was given back, as they are not kept then."""
-        attempt, seen = self.records.get(event.release, (None, []))
-        return seen if attempt == event.attempt and digest_of_seen(seen) == event.facts["records"]["digest"] else []
-
-    def _take(self, event: LedgerEvent, part: State) -> None:
+    def _take(self, event: LedgerEvent, part: State, seen: Sequence[str]) -> None:
         if part.dataset is not None:
             self.datasets[event.dataset] = part.dataset
         if event.kind == "approved":
@@ -181,8 +177,14 @@ class Known:
         self.accounts[event.dataset, receipt.period] = part.account
         if receipt.part:
             self.streams[event.dataset, receipt.stream] = part.stream
-        for commitment in self._seen_by(event) if event.kind == "reserved" else ():
-            self.standing.setdefault(commitment, {}).setdefault((event.dataset, receipt.period), event.release)
+        for commitment in seen:
+            self._stand(commitment, receipt)
+
+    def _stand(self, commitment: str, receipt: Receipt) -> None:
+        """Let records stand in a release's name, unless another one has them in the same period of its data set."""
+        others, mine = self.standing.get(commitment, ()), (receipt.dataset, receipt.period)
+        if mine not in [(each.dataset, each.period) for each in others]:
+            self.standing[commitment] = (*others, Standing(*mine, receipt.release, commitment))
 
 
 def _declare(event: LedgerEvent) -> Command:
@@ -273,7 +275,8 @@ def _compare_caps(connection: Connection, known: Known) -> None:
 def _compare_records(known: Known) -> None:
     found = {release: digest_of_seen(seen) for release, (_, seen) in known.records.items()}
     charged = {release: each.records.digest for release, each in known.releases.items() if each.state != "aborted"}
-    some = {release: digest for release, digest in charged.items() if digest != digest_of_seen(())}
+    nothing = digest_of_seen(())
+    some = {release: digest for release, digest in charged.items() if digest != nothing}
     _compare("dpdist_records", found, some, lambda release: f"the records of {release!r}")
 
 

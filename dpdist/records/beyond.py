@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.privacy.beyond import FINEST, Beyond
+from dpdist.process import compute as pc
 from dpdist.process.limits import left_bytes
 from dpdist.records.per_person import SORTED_COPIES, CountedSizes, RecordsOfFile, read_records
 from dpdist.records.persons import HASHED, groups_of, kept_records

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dpdist.process import compute as pc
 from dpdist.records.csv_grammar import DecimalMark
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import Engine, OnDone
 from dpdist.machine.store import Store
+from dpdist.process import compute as pc
 from dpdist.records.formats.base import BATCH_ROWS, Partition
 from dpdist.records.partials import Batch, Counter
 from dpdist.records.rows import CountSummary, cells_of, explained, tables_of

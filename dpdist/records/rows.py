@@ -8,12 +8,12 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, Line, numbers_of
 from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.process import compute as pc
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.base import Partition, WantedRows
 from dpdist.records.formats.registry import row_format

@@ -12,10 +12,10 @@ from decimal import Decimal
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpdist.domain.times import moment_of_text
 from dpdist.errors import InvalidSpec
+from dpdist.process import compute as pc
 from dpdist.records.column_types import ColumnType
 from dpdist.records.numbers import numbers_of_texts
 

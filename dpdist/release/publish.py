@@ -74,6 +74,12 @@ def publish(
         measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
     """
     job, outputs = planned.job, planned.job.outputs
+    claims: dict[str, Any] = {**certificate, "measurements": measurements}
+    where = published_at(job.release, outputs.output.folder)
+    tables = tuple((target.kind.key(), target.kind.table) for target in outputs.output.to)
+    seal, notes = LedgerSeal(context, job.release, where.location, tables), Notes(context.store)
+    if report.is_published(claims, where, seal, notes):
+        return where
     measurement, about = published_measurement(context, planned, measured)
     made = _statistics(context, planned, measured)
     rule = outputs.postprocess.suppress
@@ -87,8 +93,7 @@ def publish(
         error=answers.error,
         half_width=answers.half_width,
         certificate={
-            **certificate,
-            "measurements": measurements,
+            **claims,
             "measurement": about,
             **_told(job.workload, made),
             **_chosen(context, planned, measured),
@@ -106,12 +111,9 @@ def publish(
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
         whole=whole,
     )
-    where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
-    tables = tuple((target.kind.key(), target.kind.table) for target in outputs.output.to)
-    seal = LedgerSeal(context, job.release, where.location, tables)
-    return report.write(content, where, seal, spread=_spread(context, content, where), notes=Notes(context.store))
+    return report.write(content, where, seal, spread=_spread(context, content, where), notes=notes)
 
 
 def _suppression(planned: Plan, rule: SuppressSpec) -> Suppression:

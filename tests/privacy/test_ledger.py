@@ -35,6 +35,14 @@ from tests.postgres import Server
 CAP = Cap(rho=Fraction(3, 10))
 
 
+def test_digests_of_rows_are_those_of_their_json() -> None:
+    row = {name: f'{name} "é\\\n\U0001f600' for name in (column.name for column in database.entries.columns)}
+    for number in (1, 10**18, True, None, 0.5):
+        content = {**row, "sequence": number}
+        written = json.dumps({name: value for name, value in content.items() if name != "digest"}, sort_keys=True)
+        assert database.row_digest(content) == hashlib.sha256(written.encode()).hexdigest()
+
+
 ROOT = Secret(bytes(range(32)))
 RECORDS = ProtectedRecords("add-remove", 1)
 

@@ -139,7 +139,7 @@ class InMemory:
             event = replace(event, dataset=receipt.dataset)
         if ask.what == "reserve":
             self.records[ask.release], before = (0, sorted(ask.files)), self.records.get(ask.release)
-        state = self.known._part(event)
+        state = self.known._part(event, self.known._seen_by(event))
         try:
             events = decide(state, command)
         finally:
@@ -154,17 +154,16 @@ class InMemory:
             self.rows.append(
                 {"event": decided.kind, "dataset": decided.dataset, "release": decided.release, "facts": decided.facts}
             )
-            self.known._take(decided, state)
+            self.known._take(decided, state, self.known._seen_by(decided))
 
     def _forget(self, release: str) -> None:
-        for places in self.known.standing.values():
-            for place in [place for place, holder in places.items() if holder == release]:
-                del places[place]
+        for file, others in self.known.standing.items():
+            self.known.standing[file] = tuple(other for other in others if other.release != release)
         live = [other for other, receipt in self.known.releases.items() if receipt.state != "aborted" and other != release]
         for other in live:  # which stood behind it
             receipt = self.known.releases[other]
             for file in self.records[other][1]:
-                self.known.standing.setdefault(file, {}).setdefault((receipt.dataset, receipt.period), other)
+                self.known._stand(file, receipt)
 
     def _command(self, ask: Ask, cap: tuple[Fraction, Fraction], receipt: Receipt | None) -> tuple[Command, dict[str, Any]]:
         self.commands += 1
