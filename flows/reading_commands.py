@@ -221,10 +221,12 @@ def site(
     ] = None,
 ) -> None:
     """Write a static site over all releases of a data set: periods, revisions, comparison, budget, methodology and feed."""
+    from dpdist.page import editions
     from dpdist.page import site as pages
 
     with book() as ledger:
-        found, left_out = pages.releases_in(releases, dataset, ledger=ledger.name(), known=ledger.published())
+        known = ledger.published()
+        found, left_out = editions.releases_in(releases, dataset, ledger=ledger.name(), known=known, earlier=target)
         folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address)
     out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
     for line in left_out:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from dpdist.language import later, say
 from dpdist.page.assets import day
-from dpdist.page.trends import Edition
+from dpdist.page.editions import Edition
 
 
 def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | None) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +13,7 @@ from dpdist.page import report
 from dpdist.page.assets import day
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.comparable import Comparable
+from dpdist.page.editions import Edition
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
@@ -33,36 +31,15 @@ Answers = dict[str, dict[str, tuple[float, float]]]
 """Group, query, answer and half width of its 95 % interval (NaN where none is known)."""
 
 
-@dataclass(frozen=True)
-class Edition:
-    """A published release: its folder and its certificate."""
-
-    folder: Path
-    certificate: dict[str, Any]
-
-    @property
-    def release(self) -> str:
-        """Its id."""
-        return str(self.certificate["release"])
-
-    @property
-    def period(self) -> str:
-        """Its period, or its id where it has none."""
-        return str(self.certificate["period"] or self.certificate["release"])
-
-    @property
-    def quantity(self) -> Comparable:
-        """What its numbers are: only those of equal ones are compared."""
-        return Comparable.of(self.certificate)
+def draws_of(one: Edition) -> set[str]:
+    """Names of the draws that a release may hold: of its stream, and of its measurements."""
+    stream, measured = one.certificate.get("stream"), one.certificate.get("measurements")
+    return {*(measured or {}).values(), *([f"stream {stream['name']}"] if stream else [])}
 
 
 def share_noise(first: Edition, second: Edition) -> bool:
     """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
-    one, other = first.certificate, second.certificate
-    if one.get("stream") and other.get("stream") and one["stream"]["name"] == other["stream"]["name"]:
-        return True
-    drawn = [set((each.get("measurements") or {}).values()) for each in (one, other)]
-    return bool(drawn[0] & drawn[1])
+    return not draws_of(first).isdisjoint(draws_of(second))
 
 
 def alike(found: Sequence[Edition]) -> list[list[Edition]]:
@@ -80,12 +57,12 @@ def latest(found: Sequence[Edition]) -> list[Edition]:
 
 def answers_of(one: Edition) -> Answers:
     """A release's answers; none where it has no table or too many rows."""
-    if not (one.folder / "answers.parquet").exists() or one.certificate["queries"] > MOST_ROWS:
+    if not report.has_rows(one.folder) or one.certificate["queries"] > MOST_ROWS:
         return {}
     out: Answers = {}
-    columns = report.load(one.folder)[0].select(["group", "query", *NUMBERS]).to_pydict()
-    for group, query, answer, *interval in zip(*columns.values(), strict=True):
-        out.setdefault(group, {})[query] = (answer, half_width(answer, *interval))
+    for row in report.first_rows(one.folder, group=None, limit=0)[0]:
+        answer, *interval = (row[name] for name in NUMBERS)
+        out.setdefault(row["group"], {})[row["query"]] = (answer, half_width(answer, *interval))
     return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
 
 
