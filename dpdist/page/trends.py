@@ -87,6 +87,19 @@ def trends(found: Sequence[Edition], answers: Mapping[str, Answers]) -> list[tup
     return out
 
 
+def changes(first: Edition, second: Edition, answers: Mapping[str, Answers]) -> list[str]:
+    """Of each group that both releases answer, the sentence about its largest change, where one stands out of the noise."""
+    counted, shared = Words.of(second.certificate).counted, share_noise(first, second)
+    found = []
+    for group, queries in answers[second.release].items():
+        before = answers[first.release].get(group, {})
+        common = [query for query in queries if query in before]
+        if common:
+            pairs = np.array([[part[query] for query in common] for part in (before, queries)])
+            found.append(_change(common, pairs[:, :, 0], pairs[:, :, 1], first.period, counted, shared=shared))
+    return [text for text in found if text]
+
+
 def periods(names: Sequence[str]) -> Axis:
     """Periods along an axis: days at their distance in time, other names one after the other."""
     try:
@@ -114,12 +127,17 @@ def _trend(
     names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
     measure = capitalised(counted)
     figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
-    spread = half[-2:].sum(axis=0) if shared else np.hypot(half[-2], half[-1])
-    return figure, _change(queries, values[-1] - values[-2], spread, axis.labels[-2], counted)
+    return figure, _change(queries, values[-2:], half[-2:], axis.labels[-2], counted, shared=shared)
 
 
-def _change(queries: list[str], change: Matrix, spread: Matrix, before: str, counted: str) -> str:
-    """The largest change since the period before, if it stands out of the noise of all answers of the group; else nothing."""
+def _change(queries: list[str], values: Matrix, half: Matrix, before: str, counted: str, *, shared: bool) -> str:
+    """The largest change since the period before, if it stands out of the noise of all answers of the group; else nothing.
+
+    Args:
+        values, half: before and after, (2, queries).
+    """
+    change = values[1] - values[0]
+    spread = half.sum(axis=0) if shared else np.hypot(half[0], half[1])
     if np.isnan(spread).any():
         return ""
     top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))

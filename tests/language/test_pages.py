@@ -20,7 +20,7 @@ from tests.small import run
 
 SPOKEN = ("aria-label", "placeholder", "title", "content")
 """Attributes that a reader sees or hears."""
-PROPER = {"BibTeX", "CSL", "JSON", "Laplace", "Gaussian", "rho", "epsilon", "delta", *REGISTRY}
+PROPER = {"BibTeX", "CSL", "Feed", "iCalendar", "JSON", "RSS", "Laplace", "Gaussian", "rho", "epsilon", "delta", *REGISTRY}
 """Names that are the same in all languages: formats, mechanisms, noise."""
 
 

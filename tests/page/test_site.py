@@ -69,7 +69,7 @@ def test_site(three: Path) -> None:
     assert page.count('<svg class="wide"') == page.count('<svg class="narrow"') == 7 + 1  # each group and the budget
     assert "2 releases charged; 50 % is left" in page
     assert "1 release charged; 75 % is left" in page
-    assert "is revision 2" in page
+    assert "is revision 2 and replaces w2." in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
@@ -112,7 +112,7 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     feed = ElementTree.parse(folder / "feed.xml").getroot()
     assert (feed.tag, feed.get("version")) == ("rss", "2.0")
     assert [item.findtext("title") for item in feed.iter("item")] == [
-        "weekly, 16 November 2026 (w2-revised)", "weekly, 16 November 2026 (w2)", "weekly, 9 November 2026 (w1)"
+        "weekly, 16 November 2026 (w2-revised), revision 2", "weekly, 16 November 2026 (w2)", "weekly, 9 November 2026 (w1)"
     ]  # fmt: skip
     assert feed.findtext("channel/item/pubDate") == "Mon, 16 Nov 2026 00:00:00 +0000"
     words = " ".join((folder / "methodology.html").read_text().split())
@@ -139,7 +139,7 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     assert all("sex f" in text for text in page.locator("#differences tbody td:first-child").all_text_contents())
     assert violations(page) == []
     page.context.close()
-    for name in ("index", "methodology"):
+    for name in ("index", "methodology", "search"):
         page = shown(browser, (folder / f"{name}.html").resolve(), "phone", "dark")
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
