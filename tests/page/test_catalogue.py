@@ -57,6 +57,8 @@ def test_calendar_of_releases_revisions_and_what_comes(found: list[editions.Edit
     lines = written.decode().replace("\r\n ", "").split("\r\n")
     days = [line.partition(":")[2] for line in lines if line.startswith("DTSTART")]
     assert days == ["20261109", "20261116", "20261201", "20261130", "20261207"]
+    ends = [line.partition(":")[2] for line in lines if line.startswith("DTEND")]
+    assert ends == ["20261110", "20261117", "20261202", "20261201", "20261208"]
     assert [line for line in lines if line.startswith("SUMMARY")] == [
         r"SUMMARY:Visits of 2026-11-09\; all\, every one", r"SUMMARY:Visits of 2026-11-16\; all\, every one",
         r"SUMMARY:Visits of 2026-11-16\; all\, every one\, revision 2", "SUMMARY:visits: next release", "SUMMARY:visits: next release",
