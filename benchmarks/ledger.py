@@ -140,8 +140,10 @@ def large(folder: Path, count: int) -> str:
 def listings(folder: Path, count: int) -> str:
     """CPU seconds of the listings of as many published releases."""
     os.environ["DPDIST_HOME"] = str(folder / "home")
-    modules = "machine.engine privacy.keys privacy.signatures page.site release.context release.story machine.store"
-    engine, keys, signatures, site, contexts, story, storing = (
+    modules = (
+        "machine.engine privacy.keys privacy.signatures page.editions page.site release.context release.story machine.store"
+    )
+    engine, keys, signatures, editions, site, contexts, story, storing = (
         importlib.import_module(f"dpdist.{name}") for name in modules.split()
     )
     load = importlib.import_module("dpdist.spec").load
@@ -169,7 +171,9 @@ def listings(folder: Path, count: int) -> str:
     budgets = cpu(lambda: ledger.budgets(charges=True))
     rows = cpu(ledger.entries)
     written = cpu(
-        lambda: site.write("people", site.releases_in(releases, "people")[0], ledger.budgets(charges=True), folder / "site")
+        lambda: site.write(
+            "people", editions.releases_in(releases, "people")[0], ledger.budgets(charges=True), folder / "site"
+        )
     )
     listed = cpu(lambda: store.folders("measurements"))
     ledger.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -235,13 +236,20 @@ def site(
     address: Annotated[
         str | None, typer.Option(help="the address that the site will have; with it an RSS feed is written, too")
     ] = None,
+    coming: Annotated[
+        list[datetime] | None,
+        typer.Option("--next", formats=["%Y-%m-%d"], help="a day on which the next release comes; may be repeated"),
+    ] = None,
 ) -> None:
-    """Write a static site over all releases of a data set: periods, revisions, comparison, budget, methodology and feed."""
+    """Write a static site over all releases of a data set: periods, revisions, comparison, search, budget, methodology, calendar."""
+    from dpdist.page import editions
     from dpdist.page import site as pages
 
     with book() as ledger:
-        found, left_out = pages.releases_in(releases, dataset, ledger=ledger.name(), known=ledger.published())
-        folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address)
+        known = ledger.published()
+        found, left_out = editions.releases_in(releases, dataset, ledger=ledger.name(), known=known, earlier=target)
+        days = [each.date() for each in coming or ()]
+        folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address, coming=days)
     out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
     for line in left_out:
         err.print(Text.assemble(("left out:", "bold red"), f" {line}"), soft_wrap=True)

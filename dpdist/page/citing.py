@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from dpdist.language import say
+from dpdist.page.assets import link
 from dpdist.page.content import Content
 
 
 def in_words(content: Content) -> str:
     """The citation as a sentence."""
-    facts = _facts(content)
+    return sentence(content.title, content.release, _facts(content))
+
+
+def sentence(title: str, release: str, facts: Mapping[str, Any]) -> str:
+    """A citation.
+
+    Args:
+        facts: ``authors``, ``year`` and ``address``, which may be empty.
+    """
     year = f" ({facts['year']})" if facts["year"] else ""
     whole = f"{', '.join(facts['authors'])}{year}: " if facts["authors"] else ""
-    told = say("Differentially private release {release}.", release=content.release)
-    return " ".join(filter(None, [f"{whole}{content.title}.", told, facts["address"]]))
+    told = say("Differentially private release {release}.", release=release)
+    return " ".join(filter(None, [f"{whole}{title}.", told, facts["address"]]))
 
 
 def cff(content: Content) -> dict[str, Any] | None:
@@ -24,7 +34,15 @@ def cff(content: Content) -> dict[str, Any] | None:
     about, facts = content.about, _facts(content)
     if about is None:
         return None
-    given = {"date-released": facts["published"], "license": about.get("license"), "url": facts["address"]}
+    reached = about.get("contact") or ""
+    way = {"email": reached} if "@" in reached else {"website": reached}
+    contact = [{"name": about["curator"], **way}] if link(reached) else None
+    given = {
+        "contact": contact,
+        "date-released": facts["published"],
+        "license": about.get("license"),
+        "url": facts["address"],
+    }
     return {
         "cff-version": "1.2.0",
         "message": "If you use these answers, please cite them with their release id.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,12 @@ import numpy as np
 from dpdist.language import say
 from dpdist.page.assets import assets, embedded, template
 from dpdist.page.charts import Axis, Figure
+from dpdist.page.editions import Edition
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Edition, alike, share_noise
+from dpdist.page.trends import Answers, alike, draws_of, share_noise
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""
@@ -83,14 +85,15 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
     both = [answers[one.release] for one in (first, second)]
     shared = share_noise(first, second)
     listed = differences(*both, shared=shared)
-    held = [second, first]
-    numbers = sum(sum(map(len, answers[one.release].values())) for one in held)
-    for one in reversed([one for one in found if one not in held]):
-        numbers += sum(map(len, answers[one.release].values()))
-        if numbers > MOST_NUMBERS:
-            break
-        held.append(one)
-    held.sort(key=found.index, reverse=True)
+    held = {one.release for one in pair}
+    numbers = sum(sum(map(len, answers[release].values())) for release in held)
+    for one in reversed(found):
+        if one.release not in held:
+            numbers += sum(map(len, answers[one.release].values()))
+            if numbers > MOST_NUMBERS:
+                break
+            held.add(one.release)
+    shown = [one for one in reversed(found) if one.release in held]
     rows = [
         (f"{one.query}", plain(one.before, 1), plain(one.after, 1), _signed(one), say("yes" if one.sure else "no"))
         for one in listed[:MOST_SHOWN]
@@ -106,8 +109,8 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
         sure=sum(one.sure for one in listed),
         rows=rows,
         figure=_figure(listed, second, dataset, Words.of(second.certificate).counted),
-        held=held,
-        data=embedded(_data(held, answers)),
+        held=shown,
+        data=embedded(_data(shown, answers)),
     )
 
 
@@ -129,7 +132,7 @@ def _signed(one: Difference) -> str:
 
 
 def _data(held: Sequence[Edition], answers: Mapping[str, Answers]) -> dict[str, Any]:
-    """Answers of the releases by common keys, which pairs may share noise, and which releases count the same."""
+    """Answers of the releases by common keys, which draws several of them hold, and which releases count the same."""
     keys = list(
         dict.fromkeys((group, query) for one in held for group, part in answers[one.release].items() for query in part)
     )
@@ -141,7 +144,9 @@ def _data(held: Sequence[Edition], answers: Mapping[str, Answers]) -> dict[str, 
             [None if pair is None else pair[0] for pair in pairs],
             [None if pair is None or pair[1] != pair[1] else round(pair[1], 6) for pair in pairs],
         ]
-    shared = [[a.release, b.release] for a in held for b in held if a is not b and share_noise(a, b)]
+    seen = Counter(draw for one in held for draw in draws_of(one))
+    several = {draw: place for place, draw in enumerate(draw for draw, times in seen.items() if times > 1)}
+    shared = {one.release: sorted(several[draw] for draw in draws_of(one) & several.keys()) for one in held}
     kinds = list(dict.fromkeys(one.quantity for one in held))
     counts = {one.release: kinds.index(one.quantity) for one in held}
     return {"keys": keys, "releases": columns, "shared": shared, "kinds": counts}

@@ -1,35 +1,52 @@
-"""Feeds of a site's releases: JSON Feed 1.1, and RSS 2.0 where the site's address is known, which RSS needs."""
+"""Feeds and a calendar of a site's releases: JSON Feed 1.1, iCalendar, and RSS 2.0 where the site's address is known, which RSS needs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, date, datetime
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from dpdist.language import later, say
-from dpdist.page.assets import day
-from dpdist.page.trends import Edition
+from dpdist.language import say
+from dpdist.page.catalogue import CatalogueEntry
+
+MOST_ENTRIES = 50
+"""The newest releases, which a feed has; the calendar has all."""
+OCTETS = 74
+"""Of a line of iCalendar, without the space before what goes on."""
 
 
-def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | None) -> None:
-    """``feed.json``, and ``feed.xml`` with an address; the newest release first.
+def write(
+    folder: Path,
+    dataset: str,
+    entries: Sequence[CatalogueEntry],
+    changed: Mapping[str, Sequence[str]],
+    *,
+    address: str | None = None,
+    coming: Sequence[date] = (),
+) -> None:
+    """``feed.json`` and ``calendar.ics``, and ``feed.xml`` with an address; the newest release first.
 
     Args:
+        changed: sentences about what changed since the period before, by release.
         address: where the site will be, such as https://example.org/tables.
+        coming: the days of the next releases.
     """
     base = "" if address is None else address.rstrip("/") + "/"
+    told = {each.edition.release: " ".join(each.sentences(changed.get(each.edition.release, ()))) for each in entries}
+    newest = list(reversed(entries))[:MOST_ENTRIES]
     items = [
         {
-            "id": f"{base}{one.release}/",
-            "url": f"{base}{one.release}/index.html",
-            "title": _title(dataset, one),
-            "content_text": _summary(one),
-            **({"date_published": f"{one.certificate['period']}T00:00:00Z"} if one.certificate["period"] else {}),
+            "id": f"{base}{each.edition.release}/",
+            "url": f"{base}{each.edition.release}/index.html",
+            "title": each.name,
+            "content_text": told[each.edition.release],
+            **({"date_published": f"{each.published}T00:00:00Z"} if each.published else {}),
         }
-        for one in reversed(found)
+        for each in newest
     ]
     feed = {
         "version": "https://jsonfeed.org/version/1.1",
@@ -38,36 +55,24 @@ def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | N
     }
     if address is not None:
         feed |= {"home_page_url": base, "feed_url": f"{base}feed.json"}
-        (folder / "feed.xml").write_text(_rss(dataset, base, found), encoding="utf-8")
+        (folder / "feed.xml").write_text(_rss(dataset, base, newest, told), encoding="utf-8")
     (folder / "feed.json").write_text(json.dumps(feed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "calendar.ics").write_bytes(_calendar(dataset, base, entries, told, coming).encode())
 
 
-def _title(dataset: str, one: Edition) -> str:
-    period = f", {day(one.certificate['period'])}" if one.certificate["period"] else ""
-    return f"{dataset}{period} ({one.release})"
-
-
-def _summary(one: Edition) -> str:
-    privacy = one.certificate["privacy"]
-    delta = say(" at delta {delta:.0e}", delta=privacy["delta"]) if privacy["delta"] else ""
-    period = say("Period {period}.", period=day(one.certificate["period"])) if one.certificate["period"] else ""
-    told = later("{queries:,} answers, each with its 95 % interval; epsilon {epsilon:.4g}{delta}.")
-    answers = say(told, queries=one.certificate["queries"], epsilon=privacy["epsilon"], delta=delta)
-    return " ".join(filter(None, [period, answers]))
-
-
-def _rss(dataset: str, base: str, found: Sequence[Edition]) -> str:
+def _rss(dataset: str, base: str, newest: Sequence[CatalogueEntry], told: Mapping[str, str]) -> str:
     root = ElementTree.Element("rss", version="2.0")
     channel = ElementTree.SubElement(root, "channel")
     title, about = say("{dataset}: differentially private releases", dataset=dataset), say("New and revised tables.")
     _texts(channel, title=title, link=base, description=about)
-    for one in reversed(found):
+    for each in newest:
+        release = each.edition.release
         item = ElementTree.SubElement(channel, "item")
-        _texts(item, title=_title(dataset, one), link=f"{base}{one.release}/index.html", description=_summary(one))
-        ElementTree.SubElement(item, "guid", isPermaLink="false").text = f"{dataset}/{one.release}"
-        if one.certificate["period"]:
-            midnight = date.fromisoformat(one.certificate["period"])
-            _texts(item, pubDate=format_datetime(_utc(midnight)))
+        _texts(item, title=each.name, link=f"{base}{release}/index.html", description=told[release])
+        ElementTree.SubElement(item, "guid", isPermaLink="false").text = f"{dataset}/{release}"
+        if each.published:
+            midnight = datetime(each.published.year, each.published.month, each.published.day, tzinfo=UTC)
+            _texts(item, pubDate=format_datetime(midnight))
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -76,5 +81,38 @@ def _texts(parent: ElementTree.Element, **texts: str) -> None:
         ElementTree.SubElement(parent, name).text = text
 
 
-def _utc(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+def _calendar(
+    dataset: str, base: str, entries: Sequence[CatalogueEntry], told: Mapping[str, str], coming: Sequence[date]
+) -> str:
+    """iCalendar (RFC 5545): a day for each release and revision, and for those that are announced."""
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//dpdist//site//EN", f"X-WR-CALNAME:{_escaped(dataset)}"]
+    for each in entries:
+        if each.published:
+            release = each.edition.release
+            link = [f"URL:{base}{release}/index.html"] if base else []
+            lines += _event(
+                f"{release}@{dataset}", each.published, each.name, [f"DESCRIPTION:{_escaped(told[release])}", *link]
+            )
+    for on in coming:
+        lines += _event(f"{on}@{dataset}", on, say("{dataset}: next release", dataset=dataset), [])
+    return "".join(f"{_folded(line)}\r\n" for line in [*lines, "END:VCALENDAR"])
+
+
+def _event(name: str, on: date, title: str, more: Sequence[str]) -> list[str]:
+    begin, end = f"{on:%Y%m%d}", f"{on + timedelta(days=1):%Y%m%d}"
+    known = [f"UID:{_escaped(name)}", f"DTSTAMP:{begin}T000000Z", f"DTSTART;VALUE=DATE:{begin}", f"DTEND;VALUE=DATE:{end}"]
+    return ["BEGIN:VEVENT", *known, f"SUMMARY:{_escaped(title)}", *more, "TRANSP:TRANSPARENT", "END:VEVENT"]
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\;,])", r"\\\1", text).replace("\n", r"\n")
+
+
+def _folded(line: str) -> str:
+    """A line of at most 75 octets, which goes on after a line break and a space."""
+    parts = [""]
+    for letter in line:
+        if len((parts[-1] + letter).encode()) > OCTETS:
+            parts.append("")
+        parts[-1] += letter
+    return "\r\n ".join(parts)

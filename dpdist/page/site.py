@@ -2,81 +2,51 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpdist.errors import InvalidInput, StoreError
+from dpdist.errors import InvalidInput
 from dpdist.language import say, speaking
 from dpdist.machine import drafts
-from dpdist.page import comparison, document, feed, report
+from dpdist.page import catalogue, comparison, document, feed, report, searching
 from dpdist.page.assets import assets, template
-from dpdist.page.charts.budget import Spending
-from dpdist.page.comparable import Comparable
+from dpdist.page.catalogue import CatalogueEntry
+from dpdist.page.charts.budget import MOST_ROWS, Spending
+from dpdist.page.editions import Edition, look_of, note_seen, seen_by
 from dpdist.page.figures import Words
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Edition, alike, answers_of, trends
+from dpdist.page.trends import Answers, alike, answers_of, trends
 from dpdist.privacy.ledger import DatasetBudget
 
 MARK = ".dpdist-site"
 """Of a site: the name of its data set."""
+MOST_LISTED = 60
+"""Releases that the list shows at once; the earlier ones are folded."""
 AROUND = 12
 """Releases before and after one to which its page links, when it is reached from the site."""
 
 
-def releases_in(
-    folder: Path, dataset: str, *, ledger: str | None = None, known: Mapping[str, str] | None = None
-) -> tuple[list[Edition], list[str]]:
-    """Whole releases of a data set below a folder, by period and id; and of each folder that is left out, why.
-
-    Args:
-        ledger, known: a ledger's name, and the release of each certificate that it has published, by the SHA-256 of its bytes.
-    Raises: InvalidInput when there are none.
-    """
-    found, others, left_out = [], set(), []
-    for path in sorted(folder.rglob(report.CERTIFICATE)):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue  # drafts
-        try:
-            certificate = report.certificate_of(path.parent)
-        except StoreError as error:
-            left_out.append(str(error))
-            continue
-        if certificate.get("dataset") != dataset:
-            others.add(str(certificate.get("dataset")))
-        elif _is_of(certificate, ledger) and hashlib.sha256(path.read_bytes()).hexdigest() not in (known or {}):
-            left_out.append(
-                f"{path.parent}: this ledger has not published it; get the release's files again, or move it away"
-            )
-        else:
-            found.append(Edition(path.parent, certificate))
-    if not found:
-        elsewhere = f"; there are releases of {', '.join(sorted(others))}" if others else ""
-        first = f"; {left_out[0]}" if left_out else "; publish one there, or name their folder with --releases"
-        cure = elsewhere or first
-        raise InvalidInput(f"no complete release of {dataset!r} lies below {folder}{cure}")
-    return sorted(found, key=lambda one: (one.period, one.release)), left_out
-
-
-def _is_of(certificate: Mapping[str, Any], ledger: str | None) -> bool:
-    budget = certificate.get("budget")
-    return ledger is not None and isinstance(budget, Mapping) and budget.get("ledger") == ledger
-
-
 def write(
-    dataset: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget], target: Path, *, address: str | None = None
+    dataset: str,
+    found: Sequence[Edition],
+    budgets: Sequence[DatasetBudget],
+    target: Path,
+    *,
+    address: str | None = None,
+    coming: Sequence[date] = (),
 ) -> Path:
     """The site: its pages and a copy of every release's page and files. An existing site is replaced as ``drafts`` says.
 
     Args:
         address: where the site will be, for an RSS feed.
+        coming: the days of the next releases.
     Raises: InvalidInput when the target holds something that is no site, or another data set's, or two folders hold one release.
     """
     if os.path.lexists(target) and not (target / MARK).is_file():
@@ -85,23 +55,36 @@ def write(
         raise InvalidInput(f"{target} is the site of {other!r}; choose another folder with --out, or move it away")
     _check_distinct(found)
     with speaking(found[-1].certificate.get("language", "en")):
-        return _write(dataset, found, budgets, target, address)
+        return _write(dataset, found, budgets, target, address, sorted(coming))
 
 
 def _write(
-    dataset: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget], target: Path, address: str | None
+    dataset: str,
+    found: Sequence[Edition],
+    budgets: Sequence[DatasetBudget],
+    target: Path,
+    address: str | None,
+    coming: Sequence[date],
 ) -> Path:
     answers = {one.release: answers_of(one) for one in found}
+    entries = catalogue.entries(found)
+    links = dict(zip([one.release for one in found], links_of(found), strict=True))
+    changed = catalogue.changed_since(found, answers, feed.MOST_ENTRIES)
+    noted, seen = seen_by(target), dict[str, tuple[str, str]]()
     try:
         with drafts.draft_of(target) as draft:
             (draft / MARK).write_text(dataset + "\n", encoding="utf-8")
             for one in found:
-                _copy(one, draft / one.release)
-            (draft / "index.html").write_text(index(dataset, found, answers, budgets), encoding="utf-8")
+                seen[one.release] = _copy(one, draft / one.release, target / one.release, noted.get(one.release))
+            (draft / "index.html").write_text(
+                index(dataset, entries, answers, budgets, links, coming, fed=address is not None), encoding="utf-8"
+            )
             (draft / "methodology.html").write_text(methodology(dataset, found, budgets), encoding="utf-8")
             if (pair := comparison.newest_pair(found)) is not None:
                 (draft / "compare.html").write_text(comparison.page(dataset, found, answers, pair), encoding="utf-8")
-            feed.write(draft, dataset, found, address)
+            (draft / "search.html").write_text(searching.page(dataset, found, answers, links), encoding="utf-8")
+            feed.write(draft, dataset, entries, changed, address=address, coming=coming)
+            note_seen(draft, seen)
             drafts.replace(target, draft)
     except OSError as error:
         raise drafts.could_not_write(target, error, "an older site there is unchanged") from None
@@ -118,33 +101,72 @@ def _check_distinct(found: Sequence[Edition]) -> None:
         seen[one.release] = one.folder
 
 
-def _copy(one: Edition, place: Path) -> None:
-    """The files that a certificate names, and no others."""
+def _copy(one: Edition, place: Path, earlier: Path, noted: tuple[str, str] | None) -> tuple[str, str]:
+    """The files that a certificate names, and no others: those of an earlier copy get a second name where nothing changed.
+
+    Args:
+        noted: what ``seen_by`` the site of the earlier copy says.
+    Returns: what the next site is to see.
+    """
+    same = noted is not None and noted == (one.stamp, look_of(earlier))
     for name in (*one.certificate["files"], report.SIGNATURE, report.CERTIFICATE):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(one.folder / name, place / name)
+        if not (same and _linked(earlier / name, place / name)):
+            shutil.copyfile(one.folder / name, place / name)
+    return one.stamp, look_of(place)
 
 
-def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], budgets: Sequence[DatasetBudget]) -> str:
+def _linked(file: Path, name: Path) -> bool:
+    """Whether a file got a second name, which not every file system gives."""
+    try:
+        os.link(file, name)
+    except OSError:
+        return False
+    return True
+
+
+def links_of(found: Sequence[Edition]) -> list[str]:
+    """The address of each release's page, relative to the site: it names the releases around it, to which the page then links."""
+    ids = [one.release for one in found]
+    return [
+        f"{release}/index.html?series={','.join(ids[max(0, place - AROUND) : place + AROUND + 1])}"
+        for place, release in enumerate(ids)
+    ]
+
+
+def index(
+    dataset: str,
+    entries: Sequence[CatalogueEntry],
+    answers: Mapping[str, Answers],
+    budgets: Sequence[DatasetBudget],
+    links: Mapping[str, str],
+    coming: Sequence[date],
+    *,
+    fed: bool,
+) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
-    seen: Counter[tuple[str, Comparable]] = Counter()
-    rows: list[dict[str, Any]] = []
-    for place, one in enumerate(found):
-        seen[one.period, one.quantity] += 1
-        around = [each.release for each in found[max(0, place - AROUND) : place + AROUND + 1]]
-        link = f"{one.release}/index.html?series={','.join(around)}"
-        rows.append(
-            {"facts": one.certificate, "period": one.period, "revision": seen[one.period, one.quantity], "link": link}
-        )
+    found = [each.edition for each in entries]
     newest = found[-1]
     charts = [chart for kind in alike(found) for chart in _charts(dataset, kind, answers, whole=kind == found)]
-    revised = [row for row in rows if row["revision"] > 1]
+    rows = [
+        {
+            "entry": each,
+            "facts": each.edition.certificate,
+            "link": links[each.edition.release],
+            "published": str(each.published),
+        }
+        for each in entries
+    ]
     return template("site.html").render(
         dataset=dataset,
         assets=assets(),
         rows=rows[::-1],
+        most=MOST_LISTED,
         newest=newest,
-        revised=revised,
+        revised=[row for row, each in zip(rows[::-1], entries[::-1], strict=True) if each.replaces],
+        coming=[str(each) for each in coming],
+        about=catalogue.about(entries[-1]),
+        fed=fed,
         trends=charts,
         compared=comparison.newest_pair(found) is not None,
         findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][: document.MOST_FINDINGS],
@@ -198,6 +220,7 @@ def _budget(budgets: Sequence[DatasetBudget]) -> dict[str, Any] | None:
     return {
         "cap": str(budgets[-1].cap),
         "per": budgets[-1].cap.per,
-        "rows": rows[::-1],
+        "rows": rows[: -MOST_ROWS - 1 : -1],
+        "earlier": len(rows[:-MOST_ROWS]),
         "drawn": document.drawn_budget(spendings),
     }

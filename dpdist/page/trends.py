@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +13,7 @@ from dpdist.page import report
 from dpdist.page.assets import day
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.comparable import Comparable
+from dpdist.page.editions import Edition
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
@@ -33,36 +31,15 @@ Answers = dict[str, dict[str, tuple[float, float]]]
 """Group, query, answer and half width of its 95 % interval (NaN where none is known)."""
 
 
-@dataclass(frozen=True)
-class Edition:
-    """A published release: its folder and its certificate."""
-
-    folder: Path
-    certificate: dict[str, Any]
-
-    @property
-    def release(self) -> str:
-        """Its id."""
-        return str(self.certificate["release"])
-
-    @property
-    def period(self) -> str:
-        """Its period, or its id where it has none."""
-        return str(self.certificate["period"] or self.certificate["release"])
-
-    @property
-    def quantity(self) -> Comparable:
-        """What its numbers are: only those of equal ones are compared."""
-        return Comparable.of(self.certificate)
+def draws_of(one: Edition) -> set[str]:
+    """Names of the draws that a release may hold: of its stream, and of its measurements."""
+    stream, measured = one.certificate.get("stream"), one.certificate.get("measurements")
+    return {*(measured or {}).values(), *([f"stream {stream['name']}"] if stream else [])}
 
 
 def share_noise(first: Edition, second: Edition) -> bool:
     """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
-    one, other = first.certificate, second.certificate
-    if one.get("stream") and other.get("stream") and one["stream"]["name"] == other["stream"]["name"]:
-        return True
-    drawn = [set((each.get("measurements") or {}).values()) for each in (one, other)]
-    return bool(drawn[0] & drawn[1])
+    return not draws_of(first).isdisjoint(draws_of(second))
 
 
 def alike(found: Sequence[Edition]) -> list[list[Edition]]:
@@ -80,12 +57,12 @@ def latest(found: Sequence[Edition]) -> list[Edition]:
 
 def answers_of(one: Edition) -> Answers:
     """A release's answers; none where it has no table or too many rows."""
-    if not (one.folder / "answers.parquet").exists() or one.certificate["queries"] > MOST_ROWS:
+    if not report.has_rows(one.folder) or one.certificate["queries"] > MOST_ROWS:
         return {}
     out: Answers = {}
-    columns = report.load(one.folder)[0].select(["group", "query", *NUMBERS]).to_pydict()
-    for group, query, answer, *interval in zip(*columns.values(), strict=True):
-        out.setdefault(group, {})[query] = (answer, half_width(answer, *interval))
+    for row in report.first_rows(one.folder, group=None, limit=0)[0]:
+        answer, *interval = (row[name] for name in NUMBERS)
+        out.setdefault(row["group"], {})[row["query"]] = (answer, half_width(answer, *interval))
     return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
 
 
@@ -108,6 +85,19 @@ def trends(found: Sequence[Edition], answers: Mapping[str, Answers]) -> list[tup
         if common:
             out.append(_trend(group, common, parts, axis, counted, shared=shared))
     return out
+
+
+def changes(first: Edition, second: Edition, answers: Mapping[str, Answers]) -> list[str]:
+    """Of each group that both releases answer, the sentence about its largest change, where one stands out of the noise."""
+    counted, shared = Words.of(second.certificate).counted, share_noise(first, second)
+    found = []
+    for group, queries in answers[second.release].items():
+        before = answers[first.release].get(group, {})
+        common = [query for query in queries if query in before]
+        if common:
+            pairs = np.array([[part[query] for query in common] for part in (before, queries)])
+            found.append(_change(common, pairs[:, :, 0], pairs[:, :, 1], first.period, counted, shared=shared))
+    return [text for text in found if text]
 
 
 def periods(names: Sequence[str]) -> Axis:
@@ -137,12 +127,17 @@ def _trend(
     names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
     measure = capitalised(counted)
     figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
-    spread = half[-2:].sum(axis=0) if shared else np.hypot(half[-2], half[-1])
-    return figure, _change(queries, values[-1] - values[-2], spread, axis.labels[-2], counted)
+    return figure, _change(queries, values[-2:], half[-2:], axis.labels[-2], counted, shared=shared)
 
 
-def _change(queries: list[str], change: Matrix, spread: Matrix, before: str, counted: str) -> str:
-    """The largest change since the period before, if it stands out of the noise of all answers of the group; else nothing."""
+def _change(queries: list[str], values: Matrix, half: Matrix, before: str, counted: str, *, shared: bool) -> str:
+    """The largest change since the period before, if it stands out of the noise of all answers of the group; else nothing.
+
+    Args:
+        values, half: before and after, (2, queries).
+    """
+    change = values[1] - values[0]
+    spread = half.sum(axis=0) if shared else np.hypot(half[0], half[1])
     if np.isnan(spread).any():
         return ""
     top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))

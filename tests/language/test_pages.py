@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.mechanisms.registry import REGISTRY
-from dpdist.page import report, site
+from dpdist.page import editions, report, site
 from dpdist.privacy.ledger import opened
 from tests import small
 from tests.language.pseudo import pseudo, words
@@ -20,7 +20,7 @@ from tests.small import run
 
 SPOKEN = ("aria-label", "placeholder", "title", "content")
 """Attributes that a reader sees or hears."""
-PROPER = {"BibTeX", "CSL", "JSON", "Laplace", "Gaussian", "rho", "epsilon", "delta", *REGISTRY}
+PROPER = {"BibTeX", "CSL", "Feed", "iCalendar", "JSON", "RSS", "Laplace", "Gaussian", "rho", "epsilon", "delta", *REGISTRY}
 """Names that are the same in all languages: formats, mechanisms, noise."""
 
 
@@ -107,7 +107,7 @@ def test_nothing_on_the_page_of_a_release_or_of_a_site_passes_by(home: Path, mon
     monkeypatch.chdir(home.parent)
     with pseudo():
         folders = [spoken_by(name, home) for name in ("r1", "r2")]
-        found = site.releases_in(Path("releases"), "d1")[0]
+        found = editions.releases_in(Path("releases"), "d1")[0]
         with opened(home) as ledger:
             site.write("d1", found, ledger.budgets(charges=True), Path("site"))
     table, certificate = report.load(folders[0])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.page import comparison, site, trends
-from dpdist.page.trends import Edition
+from dpdist.page import comparison, editions, site, trends
+from dpdist.page.editions import Edition
 from dpdist.privacy.ledger import opened
 from dpdist.release.method import method
 from dpdist.spec import load
@@ -160,7 +160,7 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
             **changes,
         )
         small.run(path, home)
-    found, _ = site.releases_in(Path("releases"), "small")
+    found, _ = editions.releases_in(Path("releases"), "small")
     with opened(home) as ledger:
         folder = site.write("small", found, ledger.budgets(charges=True), Path("site"))
     page = (folder / "index.html").read_text()

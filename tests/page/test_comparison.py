@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dpdist.page.comparison import differences, share_noise
-from dpdist.page.trends import Answers, Edition, periods, trends
+from dpdist.page.editions import Edition
+from dpdist.page.trends import Answers, periods, trends
 
 
 def answers(values: list[float], half: float, group: str = "g") -> Answers:

@@ -16,7 +16,7 @@ from dpdist.asking.published import published
 from dpdist.machine.objects import place_at
 from dpdist.operators import Dense, Identity, Kronecker, Operator, Padded, Prefix, Sparse, Tall, Toeplitz
 from dpdist.operators.tall import rows_of
-from dpdist.page import means, report, trends
+from dpdist.page import editions, means, report, trends
 from dpdist.page.intervals import ANYWHERE, Possible, half_width, interval
 from tests import small
 from tests.release.test_release import run
@@ -72,7 +72,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     (found,) = published(place_at(done.folder)).ask("sum of age>=11")
     assert isinstance(found.low, float)
     assert found.low >= 0
-    compared = trends.answers_of(trends.Edition(done.folder, certificate))  # with the half widths before the cut
+    compared = trends.answers_of(editions.Edition(done.folder, certificate))  # with the half widths before the cut
     halves = [half for group in compared.values() for _, half in group.values()]
     assert (np.array(halves) >= 1.959 * errors).all()
 

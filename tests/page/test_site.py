@@ -14,7 +14,7 @@ import pytest
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.page import comparison, report, site, trends
+from dpdist.page import comparison, editions, report, site, trends
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from tests import small
@@ -51,7 +51,7 @@ def three(weeks: Path, home: Path) -> Path:
 
 
 def test_site(three: Path) -> None:
-    found = site.releases_in(Path("releases"), "weekly")[0]
+    found = editions.releases_in(Path("releases"), "weekly")[0]
     assert [one.certificate["release"] for one in found] == ["w1", "w2", "w2-revised"]
     with opened(three) as ledger:
         folder = site.write("weekly", found, ledger.budgets(charges=True), Path("site"))
@@ -69,14 +69,14 @@ def test_site(three: Path) -> None:
     assert page.count('<svg class="wide"') == page.count('<svg class="narrow"') == 7 + 1  # each group and the budget
     assert "2 releases charged; 50 % is left" in page
     assert "1 release charged; 75 % is left" in page
-    assert "is revision 2" in page
+    assert "is revision 2 and replaces w2." in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
 def test_sites_of_two_data_sets_never_overwrite_each_other(three: Path) -> None:
-    found = site.releases_in(Path("releases"), "weekly")[0]
+    found = editions.releases_in(Path("releases"), "weekly")[0]
     site.write("weekly", found, [], Path("site"))
-    other = site.releases_in(Path("releases"), found[0].certificate["dataset"])[0]
+    other = editions.releases_in(Path("releases"), found[0].certificate["dataset"])[0]
     before = Path("site/index.html").read_bytes()
     with pytest.raises(InvalidInput, match=r"site is the site of 'weekly'; choose another folder with --out"):
         site.write("another", other, [], Path("site"))
@@ -85,7 +85,7 @@ def test_sites_of_two_data_sets_never_overwrite_each_other(three: Path) -> None:
 
 def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) -> None:
     """By the ids in its address, which are names and nothing else: the published page is the same everywhere."""
-    folder = site.write("weekly", site.releases_in(Path("releases"), "weekly")[0], [], Path("site")).resolve()
+    folder = site.write("weekly", editions.releases_in(Path("releases"), "weekly")[0], [], Path("site")).resolve()
     page.goto((folder / "index.html").as_uri())
     page.locator("#releases ~ .scroll a", has_text="w2").last.click()
     series = page.locator("#series")
@@ -103,7 +103,7 @@ def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) 
 
 def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     """Any two releases with the interval of every difference, a methodology from the spec, two feeds; axe-core finds nothing."""
-    found = site.releases_in(Path("releases"), "weekly")[0]
+    found = editions.releases_in(Path("releases"), "weekly")[0]
     with opened(three) as ledger:
         folder = site.write("weekly", found, ledger.budgets(charges=True), Path("site"), address="https://example.org/t/")
     items = json.loads((folder / "feed.json").read_text())["items"]
@@ -112,7 +112,7 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     feed = ElementTree.parse(folder / "feed.xml").getroot()
     assert (feed.tag, feed.get("version")) == ("rss", "2.0")
     assert [item.findtext("title") for item in feed.iter("item")] == [
-        "weekly, 16 November 2026 (w2-revised)", "weekly, 16 November 2026 (w2)", "weekly, 9 November 2026 (w1)"
+        "weekly, 16 November 2026 (w2-revised), revision 2", "weekly, 16 November 2026 (w2)", "weekly, 9 November 2026 (w1)"
     ]  # fmt: skip
     assert feed.findtext("channel/item/pubDate") == "Mon, 16 Nov 2026 00:00:00 +0000"
     words = " ".join((folder / "methodology.html").read_text().split())
@@ -139,7 +139,7 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     assert all("sex f" in text for text in page.locator("#differences tbody td:first-child").all_text_contents())
     assert violations(page) == []
     page.context.close()
-    for name in ("index", "methodology"):
+    for name in ("index", "methodology", "search"):
         page = shown(browser, (folder / f"{name}.html").resolve(), "phone", "dark")
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -153,7 +153,7 @@ def test_pages_and_site_tell_nothing_that_is_private(home: Path) -> None:
     path = small.write(home.parent / "secretfolder", table=table, records=records)
     run(path, home)
     with opened(home) as ledger:
-        site.write("small", site.releases_in(Path("releases"), "small")[0], ledger.budgets(charges=True), Path("site"))
+        site.write("small", editions.releases_in(Path("releases"), "small")[0], ledger.budgets(charges=True), Path("site"))
     written = [file for file in Path("site").rglob("*") if file.is_file() and file.suffix in (".html", ".json", ".csv")]
     assert len(written) >= 5
     for file in written:
@@ -168,12 +168,12 @@ def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
     with pytest.raises(
         InvalidInput, match="no complete release of 'nothing' lies below releases; there are releases of small, weekly"
     ):
-        site.releases_in(Path("releases"), "nothing")
+        editions.releases_in(Path("releases"), "nothing")
     Path("mine").mkdir()
     with pytest.raises(InvalidInput, match="mine exists and is not a site that dpdist wrote"):
-        site.write("weekly", site.releases_in(Path("releases"), "weekly")[0], (), Path("mine"))
+        site.write("weekly", editions.releases_in(Path("releases"), "weekly")[0], (), Path("mine"))
     (Path("releases") / "w1" / "answers.csv").write_text("altered")
-    found, left_out = site.releases_in(Path("releases"), "weekly")
+    found, left_out = editions.releases_in(Path("releases"), "weekly")
     assert [one.certificate["release"] for one in found] == ["w2", "w2-revised"]
     assert [line.partition(":")[0] for line in left_out] == ["releases/w1"]
     assert "answers.csv for one" in left_out[0]
@@ -192,7 +192,7 @@ def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
     Path("private").mkdir()
     Path("private/root.key").write_text("secret")
     Path("releases/linking/extra").symlink_to(Path("private").resolve())
-    found = site.releases_in(Path("releases"), "small")[0]
+    found = editions.releases_in(Path("releases"), "small")[0]
     assert [one.folder for one in found] == [whole]
     site.write("small", found, (), Path("out/site"))
     assert sorted(path.name for path in Path("out").iterdir()) == ["site"]
@@ -200,7 +200,7 @@ def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
     assert not list(Path("out").rglob("root.key"))
     shutil.copytree(whole, "releases/copy")
     with pytest.raises(InvalidInput, match="both hold release 'small-1'; move one of them away"):
-        site.write("small", site.releases_in(Path("releases"), "small")[0], (), Path("out/site"))
+        site.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("out/site"))
 
 
 def test_answers_in_every_form(home: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dpdist.errors import KeyUnavailable, StoreError
 from dpdist.machine.objects import place_at
-from dpdist.page import report, site
+from dpdist.page import editions, report
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, opened
@@ -156,12 +156,12 @@ def test_a_finished_release_and_a_site_take_only_what_the_ledger_published(
     assert not small.run(published / "data" / "release.yaml", home).charged
     with opened(home) as ledger:
         known = {"ledger": ledger.name(), "known": ledger.published()}
-    assert [one.release for one in site.releases_in(Path("releases"), "small", **known)[0]] == ["small-1"]
+    assert [one.release for one in editions.releases_in(Path("releases"), "small", **known)[0]] == ["small-1"]
     whole = copied(published, tmp_path / "releases" / "whole")
     edit(folder)
     with pytest.raises(StoreError, match="release.json was altered|this ledger has not published"):
         small.run(published / "data" / "release.yaml", home)
-    found, left_out = site.releases_in(Path("releases"), "small", **known)
+    found, left_out = editions.releases_in(Path("releases"), "small", **known)
     assert [one.folder.name for one in found] == [whole.name]
     assert [line.partition(":")[0].rpartition("/")[2] for line in left_out] == ["small-1"]
 

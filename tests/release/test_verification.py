@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from dpdist.machine.objects import place_at
 from dpdist.machine.store import Store
-from dpdist.page import measurement, site
+from dpdist.page import editions, measurement, site
 from dpdist.privacy import database as db
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
@@ -41,7 +41,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     small.run(small.write(folder / "one", table=small.records(200), **IDENTITY), folder / "home")
     pure = {"release": "small-2", "budget": {"epsilon": "1/10"}}
     small.run(small.write(folder / "two", table=small.records(200, seed=1), **IDENTITY, **pure), folder / "home")
-    found, _ = site.releases_in(Path("releases"), "small")
+    found, _ = editions.releases_in(Path("releases"), "small")
     site.write("small", found, (), Path("site"))
     yield folder
     os.chdir(before)

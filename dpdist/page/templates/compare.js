@@ -6,7 +6,7 @@
   const printed = [$("first").value, $("second").value];
   function show() {
     const [first, second] = [$("first").value, $("second").value], [a, b] = [data.releases[first], data.releases[second]];
-    const shared = first === second || data.shared.some(([x, y]) => x === first && y === second);
+    const shared = first === second || data.shared[first].some((draw) => data.shared[second].includes(draw));
     const found = [], words = $("words").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
     const alike = data.kinds[first] === data.kinds[second];
     let total = 0;

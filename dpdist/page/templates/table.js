@@ -74,5 +74,7 @@
   for (const button of document.querySelectorAll(".only")) {
     button.addEventListener("click", () => { $("group").value = button.dataset.group; choose(); $("table").scrollIntoView(); });
   }
+  $("find").value = new URLSearchParams(location.search).get("find") ?? "";
   choose();
+  if ($("find").value) $("table").scrollIntoView();
 })();

@@ -1,0 +1,154 @@
+"""Printed pages: no heading without what it heads, no sentence over two pages, no page that is half empty, a summary on the first."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pypdf
+import pytest
+
+from dpdist.page import editions, site
+from flows import pictures
+from tests import small
+from tests.page.browsing import browser
+from tests.small import run
+
+__all__ = ["browser"]  # a fixture
+
+ROOT = Path(__file__).parents[2]
+WHOLE = ("h1", "h2", "h3", "p", "li", "dd", "figcaption")
+"""What stands on one page."""
+LINE = 3
+"""Points within which texts stand on one line."""
+LARGE = 14.5
+"""Size of letters of headings, and of nothing else."""
+SEEN = """(names) => [...document.querySelectorAll(names)].filter((one) => one.checkVisibility() && !one.querySelector(names))
+  .map((one) => [one.tagName.toLowerCase(), one.innerText])"""
+"""The texts of a printed page that are to stay whole, each with the name of its element."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text on a page.
+
+    Attributes:
+        y: its distance from the lower edge, in points.
+        size: of its letters, in CSS pixels.
+    """
+
+    text: str
+    y: float
+    size: float
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The texts of each page of a PDF, and the height of a page."""
+
+    pages: Sequence[list[Text]]
+    height: float
+
+    @staticmethod
+    def of(page: Path, target: Path) -> Printed:
+        """A page as the command prints it."""
+        pictures.save(page.resolve(), target.resolve())
+        reader = pypdf.PdfReader(target)
+        return Printed([_texts(one) for one in reader.pages], float(reader.pages[0].mediabox.height))
+
+    @property
+    def whole(self) -> list[str]:
+        """The text of each page without spaces and signs, which differ by font."""
+        return [_letters("".join(one.text for one in page)) for page in self.pages]
+
+    def alone(self, headings: Sequence[str]) -> list[str]:
+        """The headings below which nothing stands on their page."""
+        last = [[one for one in page if one.y < min(each.y for each in page) + LINE] for page in self.pages]
+        ends = [_letters("".join(one.text for one in line)) for line in last if all(one.size > LARGE for one in line)]
+        return [each for each in headings if any(_letters(each).endswith(end) for end in ends)]
+
+    def cut(self, texts: Sequence[str]) -> list[str]:
+        """The texts that no page holds whole."""
+        return [each for each in texts if not any(_letters(each) in page for page in self.whole)]
+
+    def half_empty(self) -> list[int]:
+        """The pages, but for the last, whose lower half holds no text."""
+        return [n for n, page in enumerate(self.pages[:-1], start=1) if min(one.y for one in page) > self.height / 2]
+
+
+def _texts(page: pypdf.PageObject) -> list[Text]:
+    found: list[Text] = []
+
+    def visit(text: str, matrix: list[float], place: list[float], font: object, size: float) -> None:
+        del font
+        if text.strip():
+            found.append(Text(text, place[5] * matrix[3] + matrix[5], size))
+
+    page.extract_text(visitor_text=visit)
+    return found
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", text)).lower()
+
+
+def faults(page: Path, browser: Any) -> list[str]:
+    """What is wrong with a printed page."""
+    with contextlib.closing(browser.new_page()) as looked:
+        looked.emulate_media(media="print")
+        looked.goto(page.resolve().as_uri())
+        seen = [(tag, text) for tag, text in looked.evaluate(SEEN, ",".join(WHOLE)) if _letters(text)]
+    printed = Printed.of(page, Path(f"{page.parent.name}.pdf"))
+    headings = [text for tag, text in seen if tag in ("h2", "h3")]
+    assert len(headings) >= 2
+    return [
+        *(f"alone: {each}" for each in printed.alone(headings)),
+        *(f"cut: {each}" for each in printed.cut([text for _, text in seen])),
+        *(f"half empty: {each}" for each in printed.half_empty()),
+    ]
+
+
+def test_a_release(home: Path, browser: Any) -> None:
+    run(small.write(home.parent / "data"), home)
+    assert faults(Path("releases/small-1/index.html"), browser) == []
+
+
+def test_faults_are_seen(tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heading at the end of a page, a sentence over two, and a page that is mostly empty."""
+    monkeypatch.chdir(tmp_path)
+    style = "*{margin:0;padding:0}@page{size:148mm 210mm;margin:10mm}.tall{height:160mm}.next{break-before:page}"
+    long = " ".join(f"word{n}" for n in range(200))
+    parts = [
+        '<h2>First heading</h2><p>Text below.</p><div class="tall"></div><h2>Lonely</h2>', '<h2 class="next">Short page</h2><p>Little.</p>',
+        f'<h2 class="next">Long</h2><div style="height:140mm"></div><p>{long}</p>',
+    ]  # fmt: skip
+    Path("index.html").write_text(f"<!doctype html><style>{style}</style>{''.join(parts)}")
+    assert faults(Path("index.html").resolve(), browser) == ["alone: Lonely", f"cut: {long}", "half empty: 2"]
+
+
+@pytest.mark.slow
+def test_a_site_over_periods(home: Path, browser: Any) -> None:
+    ledger = {"dataset": "small", "cap": {"rho": 0.4, "per": "week"}}
+    for seed, day in enumerate(("2026-11-09", "2026-11-16")):
+        run(small.write(home.parent / day, table=small.records(seed=seed), release=day, period=day, ledger=ledger), home)
+    site.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
+    for page in ("index", "methodology"):
+        assert faults(Path(f"site/{page}.html"), browser) == [], page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["census/release.yaml", "shop/sales.yaml"])
+def test_examples(home: Path, browser: Any, spec: str) -> None:
+    """The pages that the issue looks at, and the methodology of each."""
+    done = run(ROOT / "examples" / spec, home)
+    dataset = done.certificate["dataset"]
+    site.write(dataset, editions.releases_in(Path("releases"), dataset)[0], (), Path("site"))
+    for page in (done.folder / "index.html", Path("site/methodology.html"), Path("site/index.html")):
+        assert faults(page, browser) == [], page
+    first = Printed.of(done.folder / "index.html", Path("summary.pdf")).whole[0]
+    assert all(_letters(each) in first for each in ("In short", "Privacy loss", "Cite as", done.certificate["release"]))
