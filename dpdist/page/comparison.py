@@ -97,7 +97,7 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
     ]
     return template("compare.html").render(
         dataset=dataset,
-        assets=assets("compare.js"),
+        assets=assets("compare.js", publisher=found[-1].look),
         first=first,
         second=second,
         counted=Words.of(second.certificate).counted,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpdist.arrays.vector import Constant, Held, Vector, batches, held, least_positive
+from dpdist.look import PLAIN, Look
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.page.intervals import ANYWHERE, Ends
 from dpdist.page.measurement import Measurement
@@ -81,6 +82,7 @@ class Content:
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
         counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
+        look: what the publisher gives of its own to the page.
         whole: of each block the rows that are answered, where its filters may reach beyond the series; () for all.
     """
 
@@ -102,6 +104,7 @@ class Content:
     counted: tuple[bool, ...] = ()
     ends: tuple[Ends, ...] = ()
     whole: tuple[WholeSteps | None, ...] = ()
+    look: Look = PLAIN
 
     def answered(self, start: int, stop: int) -> Matrix:
         """Which of some rows are answered: all but those at whose step a filter reaches beyond its series."""

@@ -97,7 +97,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         title=content.title,
         release=content.release,
         facts=content.certificate,
-        assets=assets() if asking is None else assets("ask.js"),
+        assets=assets(*([] if asking is None else ["ask.js"]), publisher=content.look),
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,

@@ -141,7 +141,7 @@ def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers]
     revised = [row for row in rows if row["revision"] > 1]
     return template("site.html").render(
         dataset=dataset,
-        assets=assets(),
+        assets=assets(publisher=newest.look),
         rows=rows[::-1],
         newest=newest,
         revised=revised,
@@ -176,7 +176,7 @@ def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Datase
     newest = found[-1]
     return template("methodology.html").render(
         dataset=dataset,
-        assets=assets(),
+        assets=assets(publisher=newest.look),
         newest=newest,
         facts=newest.certificate,
         words=Words.of(newest.certificate),

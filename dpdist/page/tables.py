@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist.arrays.vector import batches
+from dpdist.look import PLAIN
 from dpdist.page.content import Content, formats_of
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA
@@ -28,7 +29,7 @@ NUMBERS = ("answer", "standard_error", "half_width_95")
 def write_tables(content: Content, digits: int, place: Destination, spread: TaskMap) -> list[Written]:
     """The files of answers that the release asks for."""
     formats, out = formats_of(content), list[Written]()
-    slim = replace(content, certificate={}, measurement=None, means=None, about=None)  # tasks carry it
+    slim = replace(content, certificate={}, measurement=None, means=None, about=None, look=PLAIN)  # tasks carry it
     if "parquet" in formats:
         out += _write_parquet(slim, digits, place, spread)
     if "csv" in formats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.language import later, say
+from dpdist.look import PLAIN, Look
 from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import day
@@ -20,6 +22,7 @@ from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
 from dpdist.page.numbers import capitalised, with_interval
+from dpdist.page.outputs import appearance
 from dpdist.page.rows import NUMBERS
 
 MOST_LINES = 4
@@ -49,6 +52,13 @@ class Edition:
     def period(self) -> str:
         """Its period, or its id where it has none."""
         return str(self.certificate["period"] or self.certificate["release"])
+
+    @property
+    def look(self) -> Look:
+        """What its publisher gave of its own."""
+        if appearance.FILE not in self.certificate["files"]:
+            return PLAIN
+        return Look(**json.loads((self.folder / appearance.FILE).read_bytes()))
 
     @property
     def quantity(self) -> Comparable:

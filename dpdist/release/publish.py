@@ -105,6 +105,7 @@ def publish(
         counted=() if rule is None else job.workload.counted,
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
         whole=whole,
+        look=outputs.look,
     )
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:

@@ -14,6 +14,7 @@ import numpy as np
 from dpdist.domain import Attribute, Domain
 from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
+from dpdist.look import Look
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.distributions import LAPLACE
@@ -251,6 +252,7 @@ class Outputs:
     output: OutputSpec
     postprocess: PostprocessSpec
     about: AboutSpec | None
+    look: Look
     companions: tuple[Job, ...]
 
     @cached_property
