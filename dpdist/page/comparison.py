@@ -12,11 +12,11 @@ import numpy as np
 from dpdist.language import say
 from dpdist.page.assets import assets, embedded, template
 from dpdist.page.charts import Axis, Figure
-from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
 from dpdist.page.plots import plot
 from dpdist.page.trends import Answers, Edition, alike, share_noise
+from dpdist.page.words import Words
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""

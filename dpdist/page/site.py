@@ -20,9 +20,9 @@ from dpdist.page import comparison, document, feed, report
 from dpdist.page.assets import assets, template
 from dpdist.page.charts.budget import Spending
 from dpdist.page.comparable import Comparable
-from dpdist.page.figures import Words
 from dpdist.page.plots import plot
 from dpdist.page.trends import Answers, Edition, alike, answers_of, trends
+from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
 MARK = ".dpdist-site"

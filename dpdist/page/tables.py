@@ -29,7 +29,9 @@ NUMBERS = ("answer", "standard_error", "half_width_95")
 def write_tables(content: Content, digits: int, place: Destination, spread: TaskMap) -> list[Written]:
     """The files of answers that the release asks for."""
     formats, out = formats_of(content), list[Written]()
-    slim = replace(content, certificate={}, measurement=None, means=None, about=None, look=PLAIN)  # tasks carry it
+    slim = replace(
+        content, certificate={}, measurement=None, means=None, about=None, look=PLAIN, boundaries={}
+    )  # tasks carry it
     if "parquet" in formats:
         out += _write_parquet(slim, digits, place, spread)
     if "csv" in formats:

@@ -106,6 +106,7 @@ def publish(
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
         whole=whole,
         look=outputs.look,
+        boundaries=outputs.boundaries,
     )
     where = published_at(job.release, outputs.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:

@@ -82,6 +82,7 @@ def compiled(
             spec.postprocess,
             spec.about,
             PLAIN if spec.site is None else spec.site.look(folder),
+            {name: drawn for name, given in spec.domain.items() if (drawn := given.values.boundaries(folder)) is not None},
             companions,
         ),
     )

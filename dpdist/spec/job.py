@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.boundaries import Boundaries
 from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
 from dpdist.look import Look
@@ -243,6 +244,8 @@ class Outputs:
     """What is done to the answers, which files are written, and where they go.
 
     Attributes:
+        look: what the publisher gives of its own to the page.
+        boundaries: where values lie on a map, by attribute.
         companions: the releases that this one is made consistent with.
     """
 
@@ -253,6 +256,7 @@ class Outputs:
     postprocess: PostprocessSpec
     about: AboutSpec | None
     look: Look
+    boundaries: Mapping[str, Boundaries]
     companions: tuple[Job, ...]
 
     @cached_property
