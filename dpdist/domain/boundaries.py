@@ -26,7 +26,7 @@ FILE_BYTES = 2**26
 MOST_POINTS = 6000
 """Points of all outlines together: a map of so many takes about 40 kB of a page."""
 ACROSS, TALL = 1440, 1120
-"""Most steps of the grid: half a pixel of a chart each."""
+"""Most steps of the grid: half a pixel of a chart each, or more where there are many points."""
 _WHOLE_EARTH = 90.0
 """Degrees of latitude beyond which a map is drawn in an equal-area projection of the Earth."""
 
@@ -39,7 +39,7 @@ class Boundaries:
     """The areas of an attribute.
 
     Attributes:
-        areas: the rings of each value that is on the map, in steps of the grid, downwards.
+        areas: the rings of each value that is on the map, in steps of a grid, downwards.
         others: rings of areas that are no value.
         size: of the grid, across and down.
     """
@@ -126,18 +126,19 @@ def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
     points = np.concatenate([ring for rings in flat.values() for ring in rings])
     low, high = points.min(axis=0), points.max(axis=0)
     wide, tall = (float(side) or 1.0 for side in high - low)
-    scale = min(ACROSS / wide, TALL / tall)
     for coarser in (1, 2, 4, 8, 16):
-        drawn = {
-            name: tuple(filter(None, (rounded((ring - low) * scale / coarser, coarser) for ring in rings)))
-            for name, rings in flat.items()
-        }
+        scale = min(ACROSS / wide, TALL / tall) / coarser
+        drawn = {name: on_grid([(ring - low) * scale for ring in rings]) for name, rings in flat.items()}
         if sum(len(ring) for rings in drawn.values() for ring in rings) <= MOST_POINTS:
             break
+    else:
+        raise InvalidInput(
+            f"the map has {len(known):,} areas, more than can be told apart on a page; give fewer, such as those that are asked"
+        )
     size = (math.ceil(wide * scale), math.ceil(tall * scale))
     turned = {name: tuple(tuple((x, size[1] - y) for x, y in ring) for ring in rings) for name, rings in drawn.items()}
     return Boundaries(
-        tuple((name, rings) for name, rings in turned.items() if name in values and rings),
+        tuple((name, rings) for name, rings in turned.items() if name in values),
         tuple(ring for name, rings in turned.items() if name not in values for ring in rings),
         size,
     )
@@ -159,14 +160,22 @@ def _projected(ring: NDArray[np.float64], across: tuple[float, float], up: tuple
     return np.column_stack((x, t * (a + b * t**2 + t**6 * (c + d * t**2))))
 
 
-def rounded(points: NDArray[np.float64], step: int) -> Ring:
-    """A ring on a grid, without points that lie on one place or on a straight line; empty where nothing of it is left.
+def on_grid(rings: Sequence[NDArray[np.float64]]) -> tuple[Ring, ...]:
+    """The rings of an area on the grid of whole numbers; of an area that is too small for it, a dot.
 
     Args:
-        points: of the ring, in steps.
-        step: what the points of the grid are multiplied by.
+        rings: (points, 2) each, in steps of the grid.
     """
-    grid = [(step * int(x), step * int(y)) for x, y in np.rint(points)]
+    kept = tuple(filter(None, map(_rounded, rings)))
+    if kept or not rings:
+        return kept
+    x, y = (int(each) for each in np.rint(rings[0].mean(axis=0)))
+    return (((x - 1, y), (x, y - 1), (x + 1, y), (x, y + 1)),)
+
+
+def _rounded(points: NDArray[np.float64]) -> Ring:
+    """A ring without points that lie on one place or on a straight line; empty where nothing of it is left."""
+    grid = [(int(x), int(y)) for x, y in np.rint(points)]
     grid = [grid[0], *(point for before, point in pairwise(grid) if point != before)]
     if len(grid) > 1 and grid[-1] == grid[0]:
         grid.pop()

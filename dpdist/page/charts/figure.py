@@ -108,7 +108,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Outlines:
-    """The areas of a map, in steps of half a pixel.
+    """The areas of a map, in steps of a grid.
 
     Attributes:
         areas: the rings of each value of the axis.

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from dpdist.domain.boundaries import Ring, rounded
+from dpdist.domain.boundaries import Ring, on_grid
 from dpdist.operators import Matrix
 from dpdist.page.charts.drawing import NARROW, Drawn, framed, group
 from dpdist.page.charts.figure import Figure
@@ -28,7 +28,7 @@ def maps(figure: Figure, across: int) -> Drawn:
     classes = classes_of(figure, limits)
     name = f"m{zlib.crc32(figure.title.encode()) % 2**20:x}{'n' if narrow else 'w'}"
     head, top = legend_of(figure, limits, across)
-    step = 4 if narrow else 1  # a pixel of a narrow chart, half a pixel of a wide one
+    step = max(1, round(outlines.size[0] / across)) if narrow else 1  # a pixel of a narrow chart, half a pixel of a wide one
     areas = [_coarser(rings, step) for rings in outlines.areas]
     wide, tall = (side / step for side in outlines.size)
     large = min(across / wide, MOST_TALL / tall)
@@ -48,7 +48,7 @@ def maps(figure: Figure, across: int) -> Drawn:
     shapes = "".join(f'<path id="{name}-{i}" class="shape" d="{_path(rings)}"/>' for i, rings in enumerate(areas))
     defs = f'<defs>{shapes}<path id="{name}-x" class="shape" d="{_path(_coarser(outlines.others, step))}"/></defs>'
     patterns = hatching("nn" if narrow else "nw") + hatching(f"{name}h", scale) + hatching(f"{name}l", large)
-    middles = [np.array(max(rings, key=len, default=[(0, 0)])).mean(axis=0).tolist() for rings in areas]
+    middles = [np.array(max(rings, key=len)).mean(axis=0).tolist() for rings in areas]
     places = {
         "shown": shown,
         "panels": panels,
@@ -69,12 +69,12 @@ def _panel(name: str, classes: Matrix, place: tuple[float, float, float]) -> str
     return f'<g transform="translate({x:.1f} {y:.1f}) scale({scale:.4f})"><use href="#{name}-x" class="other"/>{"".join(uses)}</g>'
 
 
-def _coarser(rings: tuple[Ring, ...], step: int) -> list[Ring]:
+def _coarser(rings: tuple[Ring, ...], step: int) -> tuple[Ring, ...]:
     """Rings on a grid that is ``step`` times as wide, in its steps."""
-    return [ring for ring in (rounded(np.array(ring) / step, 1) for ring in rings) if ring]
+    return on_grid([np.array(ring) / step for ring in rings])
 
 
-def _path(rings: list[Ring]) -> str:
+def _path(rings: tuple[Ring, ...]) -> str:
     """Rings as a path of relative steps, which take fewer letters."""
     parts = []
     for ring in rings:
