@@ -62,6 +62,7 @@ WHY_NOT = {
     "page.charts.curves.MOST_EDGES": SHOWN,
     "page.charts.figure.FEWEST_BROKEN": SHOWN,
     "page.charts.figure.GIANT": SHOWN,
+    "page.charts.maps.MOST_PANELS": SHOWN,
     "page.charts.text.LINE": SHOWN,
     "page.comparison.MOST_NUMBERS": SHOWN,
     "page.comparison.MOST_SHOWN": SHOWN,
