@@ -70,7 +70,7 @@ def _parts(path: str, node: dict[str, Any], schema: dict[str, Any]) -> Iterator[
 
 def _inner(facts: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """The model that a key holds, and what stands between: nothing, a list or chosen names."""
-    facts = _given(facts)
+    facts = next((option for option in facts.get("anyOf", []) if "$ref" in option), _given(facts))
     for container, suffix in (("items", "[]"), ("additionalProperties", ".NAME")):
         if isinstance(facts.get(container), dict) and "$ref" in facts[container]:
             return _resolved(facts[container], schema), suffix

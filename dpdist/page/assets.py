@@ -17,7 +17,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from dpdist.language import plural, recalled, say, speaking, spoken, written
-from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
+from dpdist.look import PLAIN, Look
+from dpdist.page.charts.drawing import STYLE
 from dpdist.page.numbers import capitalised, number_text, plain
 from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
 
@@ -28,36 +29,39 @@ class Assets:
 
     Attributes:
         look: colours and rules of charts, for files that the script saves, and what it says in the page's language.
-        policy: allows this style and this script, by their digests, and images that the script makes; nothing else.
+        policy: allows this style and this script, by their digests, and what stands in the page itself: images that the script makes, the
+            publisher's logo and font; nothing else.
+        publisher: whose page it is.
     """
 
     style: str
     script: str
     look: str
     policy: str
+    publisher: Look
 
 
-def assets(*more: str) -> Assets:
+def assets(*more: str, publisher: Look = PLAIN) -> Assets:
     """Those of pages in the language that is spoken.
 
     Args:
         more: scripts that this page needs beside those of charts and tables.
+        publisher: whose name, logo, colours and font the page has.
     """
-    return _assets(spoken().code, more)
+    return _assets(spoken().code, more, publisher)
 
 
 @cache
-def _assets(code: str, more: tuple[str, ...]) -> Assets:
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(DARK)}}}}}"
-    colours = f":root{{color-scheme:light dark;{variables(LIGHT)}}}{dark}"
-    style = colours + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
+def _assets(code: str, more: tuple[str, ...], publisher: Look) -> Assets:
+    style = publisher.style() + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
     script = '"use strict";\n' + "".join(map(_file, ("words.js", "charts.js", "table.js", *more)))
     allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
+    allowed |= {"font-src": "data:"} if publisher.face else {}
     allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     policy = "; ".join(f"{name} {value}" for name, value in allowed.items())
     with speaking(code):
         words = spoken().scripts
-    return Assets(style, script, embedded({"colours": variables(LIGHT), "rules": STYLE, "words": words}), policy)
+    return Assets(style, script, embedded({"colours": publisher.light, "rules": STYLE, "words": words}), policy, publisher)
 
 
 def _hash(text: str) -> str:

@@ -14,11 +14,11 @@ from dpdist.language import say
 from dpdist.page.assets import assets, embedded, template
 from dpdist.page.charts import Axis, Figure
 from dpdist.page.editions import Edition
-from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
 from dpdist.page.plots import plot
 from dpdist.page.trends import Answers, alike, draws_of, share_noise
+from dpdist.page.words import Words
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""
@@ -100,7 +100,7 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
     ]
     return template("compare.html").render(
         dataset=dataset,
-        assets=assets("compare.js"),
+        assets=assets("compare.js", publisher=found[-1].look),
         first=first,
         second=second,
         counted=Words.of(second.certificate).counted,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpdist.arrays.vector import Constant, Held, Vector, batches, held, least_positive
+from dpdist.domain.boundaries import Boundaries
+from dpdist.look import PLAIN, Look
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.page.intervals import ANYWHERE, Ends
 from dpdist.page.measurement import Measurement
@@ -81,6 +84,8 @@ class Content:
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
         counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
+        look: what the publisher gives of its own to the page.
+        boundaries: where values lie on a map, by attribute.
         whole: of each block the rows that are answered, where its filters may reach beyond the series; () for all.
     """
 
@@ -102,6 +107,8 @@ class Content:
     counted: tuple[bool, ...] = ()
     ends: tuple[Ends, ...] = ()
     whole: tuple[WholeSteps | None, ...] = ()
+    look: Look = PLAIN
+    boundaries: Mapping[str, Boundaries] = field(default_factory=dict)
 
     def answered(self, start: int, stop: int) -> Matrix:
         """Which of some rows are answered: all but those at whose step a filter reaches beyond its series."""

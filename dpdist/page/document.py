@@ -22,7 +22,7 @@ from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.figure import Axis, Figure
 from dpdist.page.charts.small import small
 from dpdist.page.content import Content, formats_of
-from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, without_amounts
+from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
 from dpdist.page.means import listed as listed_means
 from dpdist.page.numbers import plain
@@ -30,6 +30,7 @@ from dpdist.page.plots import plot
 from dpdist.page.questions import questions
 from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.tables import column_of, query_names
+from dpdist.page.words import Words
 from dpdist.workloads import Block
 
 PAGE_ROWS = 100_000
@@ -65,7 +66,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     sections: list[dict[str, Any]] = []
     listed: list[tuple[int, Block, Numbers]] = []
     rows = drawn = 0
-    words = Words.of(content.certificate)
+    words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     for (first, block), ends in zip(content.workload.block_starts(), content.ends_of_blocks, strict=True):
         numbers = None
         if block.queries <= content.sizes.chart_rows:
@@ -97,7 +98,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         title=content.title,
         release=content.release,
         facts=content.certificate,
-        assets=assets() if asking is None else assets("ask.js"),
+        assets=assets(*([] if asking is None else ["ask.js"]), publisher=content.look),
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.look import PLAIN, Look
 from dpdist.page import report
 from dpdist.page.comparable import Comparable
+from dpdist.page.outputs import appearance
 from dpdist.version import version
 
 SEEN = ".dpdist-seen.json"
@@ -43,6 +45,13 @@ class Edition:
     def period(self) -> str:
         """Its period, or its id where it has none."""
         return str(self.certificate["period"] or self.certificate["release"])
+
+    @property
+    def look(self) -> Look:
+        """What its publisher gave of its own."""
+        if appearance.FILE not in self.certificate["files"]:
+            return PLAIN
+        return Look(**json.loads((self.folder / appearance.FILE).read_bytes()))
 
     @property
     def quantity(self) -> Comparable:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import calendar
-import datetime
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dpdist.domain import Domain
-from dpdist.language import group_name, later, recalled, say
+from dpdist.language import group_name, later, say
 from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, Toeplitz
-from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.charts.figure import Reached
-from dpdist.page.numbers import capitalised, listed, number_text, with_interval
+from dpdist.page.charts import Axis, Figure
+from dpdist.page.charts.figure import Outlines, Reached
+from dpdist.page.charts.maps import MOST_PANELS
+from dpdist.page.numbers import listed, number_text, with_interval
+from dpdist.page.words import Words
 from dpdist.workloads import Block
 
 MOST_SERIES = 4
@@ -30,140 +28,10 @@ MOST_TILES = 2500
 MOST_BARS = 60
 LARGEST = 30
 """Of more than ``MOST_BARS`` values the largest ones are drawn."""
-MOST_LABELS = 100_000
-"""Bins that are named for readers."""
-_HEADINGS = {
-    "count": later("{counted} with {told}"),
-    "sum": later("Sum of {told}"),
-    "deviations": later("Deviations of {told}"),
-    "squares": later("Squares of {told}"),
-    "products": later("Products of {told}"),
-    "mean": later("Mean of {told}"),
-    "variance": later("Variance of {told}"),
-    "standard deviation": later("Standard deviation of {told}"),
-    "covariance": later("Covariance of {told}"),
-    "correlation": later("Correlation of {told}"),
-}
-"""Of the groups of queries about amounts."""
+MOST_FRAMES = 60
+"""Maps of one group of queries, between which a slider moves."""
 MOST_MAPS = 12
 """Charts of one group of queries over three attributes or more."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """What a release calls its records and attributes: the part of its certificate that charts need.
-
-    Attributes:
-        counted: the records, in the plural.
-        attributes: title, unit, time and what happens to values outside, by attribute.
-        amounts: title and unit, by column of amounts.
-        answer: what an answer is: a count, or a sum of amounts.
-    """
-
-    counted: str
-    attributes: dict[str, dict[str, Any]]
-    amounts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answer: str = "count"
-
-    @staticmethod
-    def of(certificate: dict[str, Any]) -> Words:
-        """Those of a certificate; of older ones the plain names."""
-        method = certificate.get("method") or {}
-        return Words(recalled(method.get("counted", "records")), method.get("attributes", {}), method.get("sums", {}))
-
-    @property
-    def measure(self) -> str:
-        """What an axis counts, as a heading of its own; a unit of amounts as it is written."""
-        return self.counted if self.answer == "sum" else capitalised(self.counted)
-
-    def title(self, name: str) -> str:
-        """The title of an attribute, or of a column of amounts."""
-        facts = self.attributes.get(name) or self.amounts.get(name, {})
-        return str(facts.get("title") or name)
-
-    def heading(self, group: str, names: Iterable[str]) -> str:
-        """A group of queries as readers call it: attributes by their titles, where its name is made of these names."""
-        known, parts = set(names), group.split(" x ")
-        if known >= set(parts):
-            return listed([self.title(name) for name in parts])
-        of, _, by = group.removeprefix("cdf of ").partition(" by ")
-        others = by.split(", ") if by else []
-        if group.startswith("cdf of ") and known >= {of, *others}:
-            grouped = self._by(listed([self.title(name) for name in others]) if by else "")
-            return say("Cumulative {title}{grouped}", title=self.title(of), grouped=grouped)
-        what, _, rest = group.partition(" of ")
-        added, _, by = rest.partition(" by ")
-        columns = added.split(" and ")
-        if what in _HEADINGS and set(columns) <= set(self.amounts):
-            told = listed([self.title(column) for column in columns])
-            grouped = self._by(self.heading(by, names) if by else "")
-            return say(_HEADINGS[what], counted=capitalised(self.counted), told=told) + grouped
-        head, _, by = group.partition(" by ")
-        over = by.split(", ") if by else []
-        if known >= set(over):
-            return group_name(head) + self._by(listed([self.title(name) for name in over]) if by else "")
-        return group
-
-    @staticmethod
-    def _by(others: str) -> str:
-        return say(" by {others}", others=others) if others else ""
-
-    def unit_of(self, group: str) -> str | None:
-        """What the answers of a group of sums are measured in; None for other groups, which count records."""
-        what, _, rest = group.partition(" of ")
-        columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
-        if what == "count" or what not in self._units or not set(columns) <= set(self.amounts):
-            return None
-        units = [
-            str(self.amounts[column].get("unit") or say("units of {title}", title=self.title(column))) for column in columns
-        ]
-        unit = units[0] if len(units) == 1 else say("{unit} times {other}", unit=units[0], other=units[1])
-        return say(self._units[what], unit=unit)
-
-    _units: ClassVar = {
-        "count": "",
-        "sum": "{unit}",
-        "deviations": "{unit}",
-        "squares": later("{unit} squared"),
-        "products": "{unit}",
-        "mean": "{unit}",
-        "variance": later("{unit} squared"),
-    }
-
-    def axis(self, domain: Domain, place: int, picked: Matrix | None = None) -> Axis:
-        """The values of an attribute of the domain, or some: of an ordered attribute they need not be neighbours.
-
-        Of many values only the names and the edges of those that are picked are made.
-        """
-        attribute = domain.attributes[place]
-        facts = self.attributes.get(attribute.name, {})
-        unit, title = facts.get("unit"), self.title(attribute.name)
-        shown = title if not unit or unit in title else f"{title} ({unit})"
-        if attribute.categories:
-            return Axis(
-                shown, attribute.labels, unordered=0 if _has_order(attribute.categories) else len(attribute.categories)
-            ).some(picked)
-        edges: Any = attribute.edges if picked is not None else np.asarray(attribute.edges, dtype=np.float64)
-        open_ends = attribute.outside == "clip"
-        named = bool(attribute.named)
-        time = facts.get("time")
-        clock = (
-            None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
-        )
-        if attribute.values > MOST_LABELS:
-            labels = attribute.labels  # all: those that are drawn are picked, and only they are made
-        elif named:
-            labels = attribute.labels[: attribute.values]
-        else:
-            labels = bin_names(np.asarray(edges, dtype=np.float64), open_ends=open_ends)
-        return Axis(shown, labels, edges, open_ends, open_ends, named, clock).some(picked)
-
-    def per(self, name: str) -> str:
-        """What a density is per: one unit of an attribute."""
-        unit = self.attributes.get(name, {}).get("unit")
-        if not unit:
-            return say("unit of {title}", title=self.title(name))
-        return str(unit[:-1] if unit.endswith("s") and not unit.endswith("ss") else unit)
 
 
 def without_amounts(block: Block, domain: Domain, words: Words) -> tuple[Block, Words]:
@@ -182,29 +50,6 @@ def without_amounts(block: Block, domain: Domain, words: Words) -> tuple[Block, 
     return replace(block, axes=axes, factors=factors, labels=labels, scales=(), names=block.names[:kept]), words
 
 
-def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:
-    """What readers call bins: whole numbers by themselves, others from edge to edge; what lies beyond counts in open ends."""
-    texts = [number_text(float(edge)) for edge in edges]
-    whole = bool((np.diff(edges) == 1).all()) and float(edges[0]).is_integer()
-    names = texts[:-1] if whole else [say("{low} to under {high}", low=low, high=high) for low, high in pairwise(texts)]
-    if open_ends and len(names) > 1:
-        names[0] = say("{high} or less", high=texts[0]) if whole else say("under {high}", high=texts[1])
-        names[-1] = say("{low} or more", low=texts[-2])
-    return tuple(names)
-
-
-def _has_order(categories: Sequence[str]) -> bool:
-    """Whether categories are days of the week, months, or begin with a number: they stay in the order of the domain."""
-    names = {
-        name.lower()
-        for part in (calendar.day_name, calendar.day_abbr, calendar.month_name, calendar.month_abbr)
-        for name in part
-    }
-    return all(
-        text.lower() in names or re.match(r"\W*(?:(?:under|over|above|below|up to) )?\d", text) for text in categories
-    )
-
-
 def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:
     """Charts with their subtitles, for blocks of plain attributes, CDFs, filters and short lists; none for others.
 
@@ -216,11 +61,47 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     shape = tuple(len(labels) for labels in block.labels)
     block, values, half = replace(block, factors=factors, scales=()), values.reshape(shape), half.reshape(shape)
     if len(block.axes) > 2:
-        return _maps(block, domain, words, values, half)
+        return _maps(block, domain, replace(words, boundaries={}), values, half)
     beside = _beside(block, domain, values, half)
     ordered = tuple(map(slice, _on_axes(block, domain)))
     found = _plain(block, domain, words, values[ordered], half[ordered])
-    return [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip()))]
+    charts = [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip()))]
+    return [*charts, *(("", each) for each in _on_map(block, domain, words, values[ordered], half[ordered]))]
+
+
+def _on_map(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Iterator[Figure]:
+    """A map of a group over an attribute whose values lie somewhere, alone or with one other: a frame for each value of that."""
+    named = zip(block.axes, block.heads(domain.names), block.factors, strict=True)
+    plain = [head if isinstance(factor, Identity) and head == domain.names[axis] else "" for axis, head, factor in named]
+    place = next((k for k, head in enumerate(plain) if head in words.boundaries), None)
+    if place is None or not all(plain) or (len(plain) == 2 and values.shape[1 - place] > MOST_FRAMES):
+        return
+    shapes, attribute = words.boundaries[plain[place]], domain.attributes[block.axes[place]]
+    areas = dict(shapes.areas)
+    picked = np.array([k for k, value in enumerate(attribute.categories) if value in areas])
+    values, half = (np.moveaxis(each, place, 0)[picked].reshape(len(picked), -1) for each in (values, half))
+    rows = words.axis(domain, block.axes[place])
+    left = [str(label) for k, label in enumerate(rows.labels) if k not in set(picked.tolist())]
+    notes = [say("Areas without a colour are not in the release.")] if shapes.others else []
+    notes += [say("Not on the map: {names}; the table has them.", names=listed(left))] if left else []
+    across = words.axis(domain, block.axes[1 - place]) if len(plain) == 2 else None
+    series = ("",) if across is None else tuple(across.names[: values.shape[1]])
+    if len(series) > MOST_PANELS:
+        told = later("Side by side are {shown} of {all}; the table has all, and the slider shows each where scripts run.")
+        notes.append(say(told, shown=MOST_PANELS, all=len(series)))
+    outlines = Outlines(tuple(areas[attribute.categories[k]] for k in picked), shapes.others, shapes.size)
+    yield Figure(
+        "map",
+        block.name,
+        rows.some(picked),
+        series,
+        values,
+        half,
+        words.measure,
+        across,
+        note=" ".join(notes),
+        outlines=outlines,
+    )
 
 
 def _on_axes(block: Block, domain: Domain) -> list[int]:

@@ -9,6 +9,7 @@ from dpdist.language import say
 from dpdist.page import charts
 from dpdist.page.assets import embedded
 from dpdist.page.charts.figure import Figure
+from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.numbers import digits_for, plain
 
 THIN = 0.015
@@ -24,8 +25,8 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
     elif (figure.half > 0).any():
         caption.append(_intervals(figure))
     axis = figure.axis
-    if axis.clock is not None and axis.edges is not None:
-        labels = [axis.clock.text(float(edge)) for edge in axis.edges[: len(axis.labels)]]
+    if axis.clock is not None:
+        labels = axis.names
     else:
         before = f"{axis.title.split(' (')[0]} " if axis.edges is not None and not axis.named else ""
         labels = [f"{before}{label}" for label in axis.labels]
@@ -50,6 +51,8 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
         data["dots"] = True
     if axis.edges is not None:
         data["e"] = axis.edges.tolist() if figure.kind == "steps" else axis.edges[:-1].tolist()
+    if figure.outlines is not None:
+        data["k"] = classes_of(figure, limits_of(figure)).T.tolist()
     if figure.across is not None:
         data["t"] = [axis.title, figure.across.title]
     if figure.widths is not None:
@@ -65,7 +68,7 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
 
 def _intervals(figure: Figure) -> str:
     """How a chart shows its intervals, and how wide they are where a curve hides them."""
-    if figure.kind == "heat":
+    if figure.kind in ("heat", "map"):
         return ""
     if figure.kind == "bars":
         return say("Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals.")
@@ -81,4 +84,7 @@ def _rounded(places: dict[str, Any]) -> dict[str, Any]:
     def few(value: Any) -> Any:
         return [few(item) for item in value] if isinstance(value, list | tuple) else round(float(value), 2)
 
-    return {name: value if name in ("scale", "domain") else few(value) for name, value in places.items()}
+    return {
+        name: value if name in ("scale", "domain", "name", "shown", "panels", "large") else few(value)
+        for name, value in places.items()
+    }

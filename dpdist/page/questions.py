@@ -19,9 +19,9 @@ from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page.certificate import Certificate
 from dpdist.page.content import Content
-from dpdist.page.figures import Words
 from dpdist.page.intervals import Possible
 from dpdist.page.measurement import Measurement
+from dpdist.page.words import Words
 from dpdist.privacy.distributions import NORMAL_95
 from dpdist.quantities.powers import powers, range_of
 

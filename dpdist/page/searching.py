@@ -9,8 +9,8 @@ from typing import Any
 from dpdist.language import say
 from dpdist.page.assets import assets, day, embedded, template
 from dpdist.page.editions import Edition
-from dpdist.page.figures import Words
 from dpdist.page.trends import Answers, alike, latest
+from dpdist.page.words import Words
 
 MOST_FOUND = 60_000
 """Answers that the page holds: those of the newest releases."""
@@ -29,7 +29,7 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
         data.append(_data(table, links) if left >= 0 else None)
     return template("search.html").render(
         dataset=dataset,
-        assets=assets("search.js"),
+        assets=assets("search.js", publisher=found[-1].look),
         tables=[{**table, "link": links[table["release"]]} for table in tables],
         missing=data.count(None),
         data=embedded(data),

@@ -20,9 +20,9 @@ from dpdist.page.assets import assets, template
 from dpdist.page.catalogue import CatalogueEntry
 from dpdist.page.charts.budget import MOST_ROWS, Spending
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
-from dpdist.page.figures import Words
 from dpdist.page.plots import plot
 from dpdist.page.trends import Answers, alike, answers_of, trends
+from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
 MARK = ".dpdist-site"
@@ -159,7 +159,7 @@ def index(
     ]
     return template("site.html").render(
         dataset=dataset,
-        assets=assets(),
+        assets=assets(publisher=newest.look),
         rows=rows[::-1],
         most=MOST_LISTED,
         newest=newest,
@@ -198,7 +198,7 @@ def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Datase
     newest = found[-1]
     return template("methodology.html").render(
         dataset=dataset,
-        assets=assets(),
+        assets=assets(publisher=newest.look),
         newest=newest,
         facts=newest.certificate,
         words=Words.of(newest.certificate),

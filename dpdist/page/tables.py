@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.arrays.vector import batches
+from dpdist.look import PLAIN
 from dpdist.page.content import Content, formats_of
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA
@@ -26,7 +27,9 @@ NUMBERS = ("answer", "standard_error", "half_width_95")
 def write_tables(content: Content, digits: int, place: Destination, spread: TaskMap) -> list[Written]:
     """The files of answers that the release asks for."""
     formats, out = formats_of(content), list[Written]()
-    slim = replace(content, certificate={}, measurement=None, means=None, about=None)  # tasks carry it
+    slim = replace(
+        content, certificate={}, measurement=None, means=None, about=None, look=PLAIN, boundaries={}
+    )  # tasks carry it
     if "parquet" in formats:
         out += _write_parquet(slim, digits, place, spread)
     if "csv" in formats:

@@ -14,11 +14,11 @@ from dpdist.page.assets import day
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.comparable import Comparable
 from dpdist.page.editions import Edition
-from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
 from dpdist.page.numbers import capitalised, with_interval
 from dpdist.page.rows import NUMBERS
+from dpdist.page.words import Words
 
 MOST_LINES = 4
 """Queries of a group that are drawn over the periods."""

@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
-from dpdist.page.figures import Words
+from dpdist.page.words import Words
 from dpdist.release.answers import in_records
 from dpdist.release.assumed import assumed
 from dpdist.release.plan import Plan

@@ -110,6 +110,8 @@ def publish(
         counted=() if rule is None else job.workload.counted,
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
         whole=whole,
+        look=outputs.look,
+        boundaries=outputs.boundaries,
     )
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)

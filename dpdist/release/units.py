@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpdist.page.figures import Words
+from dpdist.page.words import Words
 from dpdist.spec.job import Job
 from dpdist.workloads import Block
 

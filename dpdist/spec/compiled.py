@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dpdist.identities import canonical
+from dpdist.look import PLAIN
 from dpdist.privacy.bounds import shares
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.sizes import SIZES, Sizes
@@ -21,7 +22,7 @@ from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff,
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
-NOT_STATED = {"title", "language", "output", "records", "ledger", "postprocess", "domain", "about", "sums", "noise"}
+NOT_STATED = {"title", "language", "output", "records", "ledger", "postprocess", "domain", "about", "site", "sums", "noise"}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 
@@ -73,7 +74,17 @@ def compiled(
         measured,
         AskedQueries(entries, measured, spec.mechanism, spec.objective, spec.tolerance, limits, eigen),
         guarantee,
-        Outputs(spec.title or spec.release, spec.language, measured, spec.output, spec.postprocess, spec.about, companions),
+        Outputs(
+            spec.title or spec.release,
+            spec.language,
+            measured,
+            spec.output,
+            spec.postprocess,
+            spec.about,
+            PLAIN if spec.site is None else spec.site.look(folder),
+            {name: drawn for name, given in spec.domain.items() if (drawn := given.values.boundaries(folder)) is not None},
+            companions,
+        ),
     )
 
 

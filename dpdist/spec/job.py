@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.boundaries import Boundaries
 from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
+from dpdist.look import Look
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.distributions import LAPLACE
@@ -242,6 +244,8 @@ class Outputs:
     """What is done to the answers, which files are written, and where they go.
 
     Attributes:
+        look: what the publisher gives of its own to the page.
+        boundaries: where values lie on a map, by attribute.
         companions: the releases that this one is made consistent with.
     """
 
@@ -251,6 +255,8 @@ class Outputs:
     output: OutputSpec
     postprocess: PostprocessSpec
     about: AboutSpec | None
+    look: Look
+    boundaries: Mapping[str, Boundaries]
     companions: tuple[Job, ...]
 
     @cached_property

@@ -10,7 +10,7 @@ from pydantic import Field
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec
-from dpdist.spec.output import AboutSpec, Language, OutputSpec, PostprocessSpec
+from dpdist.spec.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.records import LeftOutSpec, RecordsSpec
@@ -123,6 +123,11 @@ class ReleaseSpec(SpecPart):
     about: AboutSpec | None = Field(
         None,
         description="what the publisher says of the data product: the release then carries deployment.yaml and CITATION.cff, too",
+    )
+    site: SiteSpec | None = Field(
+        None,
+        description="how the page and the site of the data set look: the publisher's name, logo, colours and font. They are part of every "
+        "page, which loads nothing from anywhere",
     )
     output: OutputSpec = Field(
         default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from dpdist.errors import InvalidInput
 from dpdist.language import LANGUAGES
+from dpdist.look import Look, face_of, logo_of
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.base import TargetKind
@@ -63,6 +66,59 @@ class AboutSpec(SpecPart):
     address: Text | None = Field(
         None, description="the URL at which the release will be", examples=["https://example.org/visitors"]
     )
+
+
+class ColoursSpec(SpecPart):
+    """Colours of a publisher, each as '#rrggbb' in quotes: '#' begins a comment elsewhere."""
+
+    accent: str = Field(
+        "", description="of links and buttons on light screens; its contrast must be 4.5:1", examples=["#7a1f3d"]
+    )
+    accent_dark: str = Field("", description="the same on dark screens", examples=["#f2a0b8"])
+    bars: str = Field(
+        "", description="of the first series of charts on light screens; its contrast must be 3:1", examples=["#8f2d56"]
+    )
+    bars_dark: str = Field("", description="the same on dark screens", examples=["#e08aa5"])
+
+
+class SiteSpec(SpecPart):
+    """How pages look. Without a colour or a font, dpdist's own is taken."""
+
+    name: Text = Field(
+        min_length=1, description="the publisher's name, at the head of every page", examples=["City library"]
+    )
+    logo: PathText | None = Field(
+        None,
+        description="a picture beside the name: a PNG, JPEG, WebP or SVG file of at most 32 KiB. It is embedded as an image, which runs no "
+        "script",
+        examples=["logo.svg"],
+    )
+    colours: ColoursSpec = Field(
+        default_factory=lambda: ColoursSpec.model_validate({}),
+        description="colours of the publisher. What readers could not tell from the background (WCAG 2.2, AA) is refused",
+    )
+    font: Text = Field(
+        "",
+        description="fonts of the reader's own machine, by commas, the first that is there is taken",
+        examples=["Georgia, serif"],
+    )
+    font_file: PathText | None = Field(
+        None, description="a font as a WOFF2 file of at most 64 KiB, which every page then holds", examples=["office.woff2"]
+    )
+
+    @model_validator(mode="after")
+    def _seen(self) -> SiteSpec:
+        try:
+            Look(self.name, **self.colours.model_dump(), font=self.font)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def look(self, folder: Path) -> Look:
+        """What is given, with the files of a folder. Raises: InvalidInput for files that pages cannot hold."""
+        logo = "" if self.logo is None else logo_of(folder / self.logo)
+        face = "" if self.font_file is None else face_of(folder / self.font_file)
+        return Look(self.name, **self.colours.model_dump(), font=self.font, logo=logo, face=face)
 
 
 class OutputSpec(SpecPart):

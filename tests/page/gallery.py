@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from dpdist.arrays import Constant, Held
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.boundaries import boundaries
 from dpdist.page import document
 from dpdist.page.content import Content
 from dpdist.workloads import Workload, filtered, predicates, union
@@ -148,7 +150,24 @@ def towns() -> Content:
     return content("Towns on the river", workload, cells, 6.0, method)
 
 
-GALLERY: dict[str, Callable[[], Content]] = {"incomes": incomes, "hours": hours, "towns": towns}
+BORN = (
+    "USA", "CAN", "MEX", "GTM", "CUB", "COL", "PER", "PHL", "VNM", "CHN", "IND", "IRN", "DEU", "FRA", "GBR", "ITA", "POL", "NGA", "HKG",
+)  # fmt: skip
+
+
+def births() -> Content:
+    """Maps: one of all years, and more of single years than stand side by side; a value that is on no map."""
+    domain = Domain((Attribute("born", categories=BORN), Attribute("year", edges=tuple(range(15)))))
+    cells = np.round(np.multiply.outer(np.random.default_rng(3).gamma(0.5, 400, len(BORN)), 1 + np.arange(14) / 8))
+    time = {"start": "2011-01-01T00:00:00", "step": "year"}
+    attributes = {"born": attribute("Country of birth", "19 categories"), "year": attribute("Year", "14 years", time=time)}
+    made = content(
+        "Births", marginals(domain, ways=(1, 2)), cells, 15.0, {"counted": "people", "attributes": attributes, "asked": []}
+    )
+    return replace(made, boundaries={"born": boundaries("countries", "", BORN, Path())})
+
+
+GALLERY: dict[str, Callable[[], Content]] = {"incomes": incomes, "hours": hours, "towns": towns, "births": births}
 
 
 def write(folder: Path, name: str) -> Path:

@@ -18,9 +18,10 @@ from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
-from dpdist.page.figures import MOST_POINTS, Words, bin_names, extremes, figures_of, long_figure, thinned
+from dpdist.page.figures import MOST_POINTS, extremes, figures_of, long_figure, thinned
 from dpdist.page.plots import plot
 from dpdist.page.trends import periods
+from dpdist.page.words import Words, bin_names
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
 from dpdist.workloads.marginals import marginals

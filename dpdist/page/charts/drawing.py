@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from dpdist.language import say
+from dpdist.look import PLAIN
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.text import LINE, width
 
@@ -16,27 +17,14 @@ WIDE, NARROW = 720, 350
 SERIES = 6
 """Colours of series; later ones begin again."""
 
-LIGHT = {
-    "ink": "#1b2430", "soft": "#4a5666", "line": "#d5dbe3", "axis": "#7b8794", "paper": "#ffffff", "raised": "#f4f6f9",
-    "accent": "#1d5c9e", "none": "#d3d9e0",
-    "c0": "#2166ac", "c1": "#c2510c", "c2": "#1a7f4b", "c3": "#7b3fc4", "c4": "#8a6100", "c5": "#0b7285",
-    "h0": "#eaf2fb", "h1": "#cfe1f3", "h2": "#a6cae8", "h3": "#73aed9", "h4": "#4189c4", "h5": "#2163a4", "h6": "#0c3c78",
-    "t0": "#1b2430", "t1": "#1b2430", "t2": "#1b2430", "t3": "#111820", "t4": "#ffffff", "t5": "#ffffff", "t6": "#ffffff",
-}  # fmt: skip
-DARK = {
-    "ink": "#e8ecf1", "soft": "#b3bdc9", "line": "#36414f", "axis": "#8592a1", "paper": "#12181f", "raised": "#1b232d",
-    "accent": "#86bdf5", "none": "#4a5563",
-    "c0": "#6cb0f0", "c1": "#f39a5c", "c2": "#5fcb91", "c3": "#bd9bf5", "c4": "#dcb44a", "c5": "#55c7d9",
-    "h0": "#1b3350", "h1": "#1b4470", "h2": "#1f578b", "h3": "#2a6aa6", "h4": "#4f8fcb", "h5": "#8dbce8", "h6": "#d3e7fb",
-    "t0": "#e8ecf1", "t1": "#e8ecf1", "t2": "#f2f5f8", "t3": "#ffffff", "t4": "#0b1118", "t5": "#0b1118", "t6": "#0b1118",
-}  # fmt: skip
-
 STYLE = (
-    f"text{{font:{13}px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;fill:var(--ink)}}"
+    "text{font:13px var(--font);fill:var(--ink)}"
     ".soft{fill:var(--soft)}.name{font-weight:600}.grid{stroke:var(--line);fill:none}.axis{stroke:var(--axis);fill:none}"
     ".whisker{stroke:var(--ink);stroke-width:1.4;fill:none}.outline{fill:none;stroke-width:1.8;stroke-linejoin:round}"
     ".dots{fill:none;stroke-width:6;stroke-linecap:round}.band{fill-opacity:.42;stroke:none}.area{fill-opacity:.1;stroke:none}.open{fill:var(--soft)}"
     ".wide .hn{fill:url(#nw) var(--none)}.narrow .hn{fill:url(#nn) var(--none)}"
+    ".shape{stroke:var(--paper);stroke-width:.8;vector-effect:non-scaling-stroke;fill-rule:evenodd}"
+    ".other{fill:none;--paper:var(--line)}.here use{--paper:var(--ink)}"
     ".hatch{fill:none;stroke:var(--none);stroke-width:2.2}.bed,.break{fill:var(--paper)}.tn{fill:var(--ink)}.small{font-size:12px}"
     ".faded{fill:var(--paper);fill-opacity:.72}.rim{fill:none;stroke:var(--ink);stroke-width:1.6}"
     + "".join(f".f{k}{{fill:var(--c{k})}}.s{k}{{stroke:var(--c{k})}}" for k in range(SERIES))
@@ -57,11 +45,6 @@ class Drawn:
     places: dict[str, Any] = field(default_factory=dict)
 
 
-def variables(colours: dict[str, str]) -> str:
-    """Colours as CSS."""
-    return "".join(f"--{name}:{colour};" for name, colour in colours.items())
-
-
 def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> str:
     """The SVG of these parts."""
     known = say(", with 95 % intervals") if (figure.spreads > 0).any() else ""
@@ -73,7 +56,7 @@ def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> s
 
 def standalone(drawn: Drawn) -> str:
     """The SVG with its style in it, on white, for files of its own."""
-    style = f"<style>svg{{{variables(LIGHT)}background:var(--paper)}}{STYLE}</style>"
+    style = f"<style>svg{{{PLAIN.light}background:var(--paper)}}{STYLE}</style>"
     begin = drawn.svg.index(">") + 1
     return drawn.svg[:begin] + style + drawn.svg[begin:]
 

@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.domain.boundaries import Ring
 from dpdist.language import written
 from dpdist.operators import Matrix
 
-Kind = Literal["bars", "steps", "curve", "heat"]
+Kind = Literal["bars", "steps", "curve", "heat", "map"]
 Reached = Literal["below", "at or below"]
 Step = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -78,6 +79,13 @@ class Axis:
     unordered: int = 0
 
     @property
+    def names(self) -> list[str]:
+        """What each value is called: times where numbers stand for them."""
+        if self.clock is None or self.edges is None:
+            return [str(label) for label in self.labels]
+        return [self.clock.text(float(edge)) for edge in self.edges[: len(self.labels)]]
+
+    @property
     def unit_steps(self) -> bool:
         """Whether the values are whole numbers that follow each other."""
         return self.edges is not None and bool((np.diff(self.edges) == 1).all()) and float(self.edges[0]).is_integer()
@@ -99,6 +107,21 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Outlines:
+    """The areas of a map, in steps of a grid.
+
+    Attributes:
+        areas: the rings of each value of the axis.
+        others: rings of areas that have no value.
+        size: across and down.
+    """
+
+    areas: tuple[tuple[Ring, ...], ...]
+    others: tuple[Ring, ...]
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Figure:
     """A chart to be.
 
@@ -115,6 +138,7 @@ class Figure:
         name: what readers call the chart; empty for its title, which is the name of its group of queries in the files.
         cumulative: of counts up to each value, whether they are those at or below it; ``axis.edges`` begin where each count is reached.
         dots: whether the numbers are no amounts, such as means: a bar from 0 would say nothing.
+        outlines: of a map, where each value of the axis lies; its series are frames, of which one is seen at a time or some side by side.
         sides: lower and upper ends of the intervals, where these are not symmetrical.
     """
 
@@ -131,6 +155,7 @@ class Figure:
     filled: bool = False
     cumulative: Reached | Literal[""] = ""
     dots: bool = False
+    outlines: Outlines | None = None
     sides: tuple[Matrix, Matrix] | None = None
     ends: tuple[float, float] = (-math.inf, math.inf)
     name: str = ""

@@ -24,10 +24,10 @@ def heat(figure: Figure, across: int) -> Drawn:
     assert figure.across is not None
     narrow = across == NARROW
     rows, columns = figure.axis, figure.across
-    limits = _limits(figure)
-    classes = _classes(figure, limits)
+    limits = limits_of(figure)
+    classes = classes_of(figure, limits)
     left = min(230.0 if not narrow else 118.0, max(map(width, map(str, rows.labels))) + 10)
-    head, top = _legend(figure, limits, across)
+    head, top = legend_of(figure, limits, across)
     titles = say("{rows} downwards, {columns} across", rows=rows.title, columns=columns.title)
     head.append(at(0, top + 12, titles, room=across))
     top += LINE * len(lines(titles, across)[0]) + 2
@@ -47,15 +47,21 @@ def heat(figure: Figure, across: int) -> Drawn:
     cells = _cells(classes, (left, top), (wide, tall), len(limits))
     values = _values(figure, classes, (left, top), (wide, tall))
     parts = [*head, *names, *_row_names(rows, left, top, tall), group("marks", cells), group("values", values)]
-    parts.append(
-        f'<defs><pattern id="n{"n" if narrow else "w"}" width="5" height="5" patternUnits="userSpaceOnUse">'
-        '<path class="bed" d="M0 0h5v5H0z"/><path class="hatch" d="M-1 1L1 -1M0 5L5 0M4 6L6 4"/></pattern></defs>'
-    )
+    parts.append(hatching("nn" if narrow else "nw"))
     places = {"x": [left, across], "y": [top, bottom], "cell": [wide, tall]}
     return Drawn(framed(figure, across, bottom + 10, parts), places)
 
 
-def _limits(figure: Figure) -> list[float]:
+def hatching(name: str, scale: float = 1.0) -> str:
+    """The pattern of what noise may have made, for parts that are drawn ``scale`` times as large as the chart."""
+    turned = "" if scale == 1 else f' patternTransform="scale({1 / scale:.2f})"'
+    return (
+        f'<defs><pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse"{turned}>'
+        '<path class="bed" d="M0 0h5v5H0z"/><path class="hatch" d="M-1 1L1 -1M0 5L5 0M4 6L6 4"/></pattern></defs>'
+    )
+
+
+def limits_of(figure: Figure) -> list[float]:
     """Limits of the classes: a few cells that are far larger than three quarters of the others share the last class."""
     peak = max(float(figure.values.max()), 1.0)
     clear = figure.values[figure.values > np.nan_to_num(figure.half)]
@@ -64,14 +70,15 @@ def _limits(figure: Figure) -> list[float]:
     return limits if usual == peak else [*limits[:-1], float(np.ceil(peak))]
 
 
-def _classes(figure: Figure, limits: list[float]) -> Matrix:
+def classes_of(figure: Figure, limits: list[float]) -> Matrix:
     """Number of each cell's class; -1 where the interval holds zero."""
     found = np.searchsorted(np.array(limits[:-1]), figure.values, side="right")
     low = figure.values - np.where(np.isnan(figure.half), 0.0, figure.half)
     return np.where(low <= 0, -1, found)
 
 
-def _legend(figure: Figure, limits: list[float], across: int) -> tuple[list[str], float]:
+def legend_of(figure: Figure, limits: list[float], across: int) -> tuple[list[str], float]:
+    """What is counted and the colours of the classes, and where they end."""
     parts = [at(0, 13, figure.measure, kind="soft", room=across)]
     y = 13.0 + LINE * len(lines(figure.measure, across)[0]) - 6
     step = min(64.0, (across - 20) / len(limits))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dpdist.page.outputs.amounts import Means, Quantiles, Variances
 from dpdist.page.outputs.answers import AnswerTables
+from dpdist.page.outputs.appearance import Appearance
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.outputs.citation import Citation
 from dpdist.page.outputs.croissant import Croissant
@@ -32,6 +33,7 @@ OUTPUTS: list[Output] = [
     Deployment(),
     Citation(),
     Verifier(),
+    Appearance(),
     WebPage(),
 ]
 

@@ -21,7 +21,7 @@
   function chart(figure, place) {
     const data = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot"), svgs = [...plot.querySelectorAll("svg")];
-    const rows = data.x.length, several = data.s.length, heat = data.kind === "heat", bars = data.kind === "bars";
+    const rows = data.x.length, several = data.s.length, heat = data.kind === "heat", map = data.kind === "map", bars = data.kind === "bars";
     const plain = svgs.map((svg) => Object.fromEntries(["scale", "marks", "values"].map((name) => [name, [...(svg.querySelector("g." + name)?.childNodes ?? [])]])));
     const state = { log: false, form: bars ? "bars" : "band", only: -1 };
     const usual = state.form;
@@ -37,7 +37,7 @@
       const v = data.v[s][i], h = data.h[s][i], digits = digitsOf(h, v);
       return number(v, digits) + (h > 0 ? data.r ? ` (${between(i, s, digits)})` : " ± " + number(h, digits) : "");
     };
-    const shown = () => data.s.map((_, s) => s).filter((s) => heat || state.only < 0 || s === state.only);
+    const shown = () => data.s.map((_, s) => s).filter((s) => heat || (map && state.only < 0 ? data.p[0].shown.includes(s) : state.only < 0 || s === state.only));
     // of a map a row is chosen by its place, a column by its place after all rows
     const chosen = (i, s) => state.only < 0 || !heat || state.only === i || state.only === rows + s;
 
@@ -109,13 +109,20 @@
       }
       return [marks, []];
     }
+    // ---- one map in place of those side by side
+    function areas(k) {
+      const { name, large: [x, y, scale] } = data.p[k], found = make("g", { transform: `translate(${x} ${y}) scale(${scale})` });
+      found.append(make("use", { href: `#${name}-x`, class: "other" }), ...data.k[state.only].map((c, i) => make("use", { href: `#${name}-${i}`, ...(c < 0 ? { fill: `url(#${name}l)` } : { class: "h" + c }) })));
+      return [[found], []];
+    }
     function draw() {
       const printed = !state.log && state.form === usual && state.only < 0;
       svgs.forEach((svg, k) => {
-        const [marks, values] = printed ? [plain[k].marks, plain[k].values] : heat ? [plain[k].marks, plain[k].values] : bars ? barMarks(k) : curveMarks(k);
+        const [marks, values] = printed ? [plain[k].marks, plain[k].values] : heat ? [plain[k].marks, plain[k].values] : map ? areas(k) : bars ? barMarks(k) : curveMarks(k);
         svg.querySelector("g.scale")?.replaceChildren(...(state.log ? ticks(k) : plain[k].scale));
         svg.querySelector("g.marks").replaceChildren(...marks);
         svg.querySelector("g.values")?.replaceChildren(...values);
+        if (map) for (const [key, value] of [["viewBox", `0 0 ${svg.viewBox.baseVal.width} ${data.p[k].tall[+!printed]}`], ["height", data.p[k].tall[+!printed]]]) svg.setAttribute(key, value);
         svg.querySelector("g.chosen")?.remove();
         if (heat && state.only >= 0) svg.append(strip(data.p[k]));
       });
@@ -180,7 +187,11 @@
       if (k < 0) return;
       const p = data.p[k], here = make("g", { class: "here" });
       let x, y;
-      if (heat) {
+      if (map) {
+        const [left, top, size] = state.only < 0 && p.shown.includes(series) ? p.panels[p.shown.indexOf(series)] : p.large;
+        here.append(make("use", { href: `#${p.name}-${at}`, transform: `translate(${left} ${top}) scale(${size})` }));
+        [x, y] = [left + size * p.at[at][0], top + size * p.at[at][1]];
+      } else if (heat) {
         [x, y] = [p.x[0] + series * p.cell[0], p.y[0] + at * p.cell[1]];
         here.append(make("rect", { x, y, width: p.cell[0], height: p.cell[1] }));
         x += p.cell[0] / 2;
@@ -206,7 +217,11 @@
       if (k < 0) return;
       const p = data.p[k], box = svgs[k].getBoundingClientRect(), scale = box.width / svgs[k].viewBox.baseVal.width;
       const x = (event.clientX - box.left) / scale, y = (event.clientY - box.top) / scale, among = shown();
-      if (heat) {
+      if (map) {
+        const found = event.target.closest?.("g.marks use")?.getAttribute("href").split("-")[1], panels = [...svgs[k].querySelectorAll("g.marks > g")];
+        at = found === undefined || found === "x" ? -1 : Number(found);
+        if (at >= 0) series = state.only < 0 ? p.shown[panels.indexOf(event.target.parentNode)] : state.only;
+      } else if (heat) {
         const [j, i] = [Math.floor((x - p.x[0]) / p.cell[0]), Math.floor((y - p.y[0]) / p.cell[1])];
         [at, series] = j >= 0 && j < several && i >= 0 && i < rows ? [i, j] : [-1, 0];
       } else if (bars) {
@@ -230,7 +245,7 @@
     plot.addEventListener("blur", () => { at = -1; mark(); });
     plot.addEventListener("keydown", (event) => {
       const among = shown(), turn = (s, by) => among[(Math.max(0, among.indexOf(s)) + by + among.length) % among.length];
-      const [next, previous, more, less] = bars || heat ? ["ArrowDown", "ArrowUp", "ArrowRight", "ArrowLeft"] : ["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"];
+      const [next, previous, more, less] = bars || heat || map ? ["ArrowDown", "ArrowUp", "ArrowRight", "ArrowLeft"] : ["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"];
       if (event.key === "Escape") at = -1;
       else if (event.key === next) at = Math.min(rows - 1, at + 1);
       else if (event.key === previous) at = Math.max(0, at - 1);
@@ -301,7 +316,19 @@
       bar.append(label);
       tools.only = select;
     }
-    if (!heat) {
+    if (map && several > 1) {
+      const label = element("label", { className: "slider" }), input = element("input", { type: "range", min: -1, max: several - 1, value: -1 }), said = element("output");
+      input.setAttribute("aria-label", data.t[1]);
+      input.addEventListener("input", () => { state.only = Number(input.value); at = -1; show(); });
+      label.append(input, said);
+      plot.after(label);
+      tools.slider = () => {
+        input.value = state.only;
+        said.textContent = state.only < 0 ? say("side by side") : data.s[state.only];
+        input.setAttribute("aria-valuetext", said.textContent);
+      };
+    }
+    if (!heat && !map) {
       tools.log = toggle(say("Log scale"), () => { state.log = !state.log; });
       if (data.h.some((part) => part.some((half) => half > 0))) {
         tools.form = toggle(bars ? say("Interval as band") : say("Interval as bars"), () => { state.form = state.form === "band" ? "bars" : "band"; });
@@ -326,12 +353,13 @@
       tools.log?.setAttribute("aria-pressed", state.log);
       tools.form?.setAttribute("aria-pressed", state.form !== usual);
       if (tools.only) tools.only.value = state.only;
+      tools.slider?.();
       draw();
     }
     show();
     return (view) => {
       menu.open = true;
-      state.log = !heat && view.get("log") === "1";
+      state.log = !heat && !map && view.get("log") === "1";
       state.form = ["band", "bars"].includes(view.get("interval")) && tools.form ? view.get("interval") : usual;
       const only = Number(view.get("only") ?? -1);
       state.only = tools.only && Number.isInteger(only) && only < (heat ? rows : 0) + several ? only : -1;

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from dpdist.domain import Attribute, BinLabels, TimeLabels
+from dpdist.domain.boundaries import Boundaries
 from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput
 from dpdist.records.columns import Column
@@ -50,6 +51,10 @@ class Values(SpecKind):
     def with_levels(self, plain: Attribute, folder: Path) -> Attribute:
         """The attribute with its coarser levels. Files are taken from the folder."""
         return plain
+
+    def boundaries(self, folder: Path) -> Boundaries | None:
+        """Where the values lie on a map, where the spec says it. Files are taken from the folder. Raises: InvalidInput."""
+        return None
 
     def facts(self) -> dict[str, Any]:
         """What a certificate says beside the values: a unit, and times that numbers stand for."""

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
+from dpdist.domain.boundaries import Boundaries, boundaries
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import LISTED, Named
+from dpdist.spec.attributes.base import LISTED, Named, Values
 from dpdist.spec.attributes.private import PRIVATE
-from dpdist.spec.values import Text
+from dpdist.spec.values import PathText, SpecPart, Text
 from dpdist.spec.yaml_text import quoted
+
+
+class MapSpec(SpecPart):
+    """Outlines of areas."""
+
+    file: PathText = Field(
+        description="a GeoJSON file with polygons in degrees (WGS 84), of at most 64 MiB. The page holds them on a grid of half a pixel",
+        examples=["districts.geojson"],
+    )
+    property: Text = Field(description="the property of its features that holds the attribute's value", examples=["code"])
 
 
 class Categories(Named):
@@ -25,6 +37,13 @@ class Categories(Named):
         description="all values of an attribute that has no order. Or 'private': frequent names are selected from the records, as "
         "'selection' says, and all other names are counted together",
         examples=[["Centre", "North", "Harbour"]],
+    )
+
+    map: Literal["countries"] | MapSpec | None = Field(
+        None,
+        description="where the values lie: the page draws counts by this attribute on a map, too. 'countries' are shapes that come with "
+        "dpdist, for values that are ISO 3166-1 codes of 2 or 3 letters. Or outlines of your own",
+        examples=["countries"],
     )
 
     @classmethod
@@ -39,6 +58,16 @@ class Categories(Named):
 
     def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
         return Attribute(name, categories=self.categories, labels=self.labels, **others)
+
+    def boundaries(self, folder: Path) -> Boundaries | None:
+        if self.map is None:
+            return None
+        place, prop = (self.map, "") if isinstance(self.map, str) else (self.map.file, self.map.property)
+        return boundaries(place, prop, self.categories, folder)
+
+    @property
+    def measured(self) -> Values:
+        return self.model_copy(update={"map": None})
 
     def words(self) -> str:
         shown, count = ", ".join((self.labels or self.categories)[:LISTED]), len(self.categories)

@@ -1,0 +1,188 @@
+"""Where the values of an attribute lie on a map: outlines of countries that come with dpdist, or of a user's GeoJSON file.
+
+Points are rounded to a grid. Areas that have a border in common have its points in common, so that rounding opens no gap between them,
+which the usual simplification, area by area, does.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import InvalidInput
+
+COUNTRIES = "countries"
+"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by their codes in ISO 3166-1."""
+FILE_BYTES = 2**26
+MOST_POINTS = 6000
+"""Points of all outlines together: a map of so many takes about 40 kB of a page."""
+ACROSS, TALL = 1440, 1120
+"""Most steps of the grid: half a pixel of a chart each, or more where there are many points."""
+_WHOLE_EARTH = 90.0
+"""Degrees of latitude beyond which a map is drawn in an equal-area projection of the Earth."""
+
+Ring = tuple[tuple[int, int], ...]
+_Rings = list[NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """The areas of an attribute.
+
+    Attributes:
+        areas: the rings of each value that is on the map, in steps of a grid, downwards.
+        others: rings of areas that are no value.
+        size: of the grid, across and down.
+    """
+
+    areas: tuple[tuple[str, tuple[Ring, ...]], ...]
+    others: tuple[Ring, ...]
+    size: tuple[int, int]
+
+
+def boundaries(place: str, prop: str, values: Sequence[str], folder: Path) -> Boundaries:
+    """The areas of some values.
+
+    Args:
+        place: ``countries``, or a GeoJSON file with polygons in degrees (WGS 84).
+        prop: the property of its features that holds the value.
+        values: of the attribute.
+        folder: from which relative paths are taken.
+    Raises: InvalidInput where there is no such file, or no value is on the map.
+    """
+    known = _countries(values) if place == COUNTRIES else _of_file(folder / place, prop)
+    if not set(known) & set(values):
+        cure = (
+            "give ISO 3166-1 codes of 2 or 3 letters"
+            if place == COUNTRIES
+            else f"name the property that holds them, not {prop!r}"
+        )
+        raise InvalidInput(
+            f"no value of the attribute is on the map {place!r}, which knows {', '.join(map(repr, list(known)[:3]))}; {cure}"
+        )
+    return _on_grid(known, frozenset(values))
+
+
+def _countries(values: Sequence[str]) -> dict[str, _Rings]:
+    """All countries, by the codes that the values are: of 2 letters or of 3."""
+    text = importlib.resources.files("dpdist.domain").joinpath("countries.json").read_text(encoding="utf-8")
+    held = json.loads(text)
+    which = int(max((len(value) for value in values), default=3) == 2)
+    return {
+        name.split(" ")[which] if " " in name else name: [
+            np.cumsum(np.array(ring, dtype=np.float64).reshape(-1, 2), axis=0) / held["units_per_degree"] for ring in rings
+        ]
+        for name, rings in held["shapes"].items()
+    }
+
+
+def _of_file(path: Path, prop: str) -> dict[str, _Rings]:
+    try:
+        if path.stat().st_size > FILE_BYTES:
+            raise InvalidInput(
+                f"{path} is larger than {FILE_BYTES >> 20} MiB; a map needs no finer outlines than a simplified file has"
+            )
+        features = json.loads(path.read_bytes())["features"]
+        found: dict[str, _Rings] = {}
+        for feature in features:
+            name = str(feature["properties"].get(prop))
+            found.setdefault(name, []).extend(_rings(feature["geometry"] or {"type": None}))
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}); name a GeoJSON file beside the spec") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InvalidInput(f"{path} is no GeoJSON FeatureCollection of polygons") from None
+    found = {name: rings for name, rings in found.items() if rings}
+    far = np.max([np.abs(ring).max() for rings in found.values() for ring in rings], initial=0.0)
+    if not far <= 360:  # also not a number
+        raise InvalidInput(f"{path} holds coordinates of {far:,.0f}: write it in degrees (WGS 84, EPSG:4326)")
+    return found
+
+
+def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
+    """The rings of a polygon or of several, of at least three points."""
+    kind = geometry["type"]
+    polygons = {"Polygon": lambda: [geometry["coordinates"]], "MultiPolygon": lambda: geometry["coordinates"]}.get(
+        kind, list
+    )()
+    for ring in (ring for polygon in polygons for ring in polygon):
+        if len(ring) >= 3:
+            yield np.array([(float(x), float(y)) for x, y, *_ in ring])
+
+
+def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
+    """The outlines on the finest grid of which they take few enough points."""
+    every = np.concatenate([ring for rings in known.values() for ring in rings])
+    (west, south), (east, north) = every.min(axis=0), every.max(axis=0)
+    flat = {name: [_projected(ring, (west, east), (south, north)) for ring in rings] for name, rings in known.items()}
+    points = np.concatenate([ring for rings in flat.values() for ring in rings])
+    low, high = points.min(axis=0), points.max(axis=0)
+    wide, tall = (float(side) or 1.0 for side in high - low)
+    for coarser in (1, 2, 4, 8, 16):
+        scale = min(ACROSS / wide, TALL / tall) / coarser
+        drawn = {name: on_grid([(ring - low) * scale for ring in rings]) for name, rings in flat.items()}
+        if sum(len(ring) for rings in drawn.values() for ring in rings) <= MOST_POINTS:
+            break
+    else:
+        raise InvalidInput(
+            f"the map has {len(known):,} areas, more than can be told apart on a page; give fewer, such as those that are asked"
+        )
+    size = (math.ceil(wide * scale), math.ceil(tall * scale))
+    turned = {name: tuple(tuple((x, size[1] - y) for x, y in ring) for ring in rings) for name, rings in drawn.items()}
+    return Boundaries(
+        tuple((name, rings) for name, rings in turned.items() if name in values),
+        tuple(ring for name, rings in turned.items() if name not in values for ring in rings),
+        size,
+    )
+
+
+def _projected(ring: NDArray[np.float64], across: tuple[float, float], up: tuple[float, float]) -> NDArray[np.float64]:
+    """Degrees as places on a plane: of much of the Earth in Equal Earth, of a region with the aspect of its middle.
+
+    Source: Savric, Patterson & Jenny 2018, The Equal Earth map projection.
+    """
+    longitude, latitude = np.radians(ring).T
+    if up[1] - up[0] <= _WHOLE_EARTH:
+        return np.column_stack((longitude * math.cos(math.radians(sum(up) / 2)), latitude))
+    t = np.arcsin(math.sqrt(3) / 2 * np.sin(latitude))
+    a, b, c, d = 1.340264, -0.081106, 0.000893, 0.003796
+    slope = a + 3 * b * t**2 + t**6 * (7 * c + 9 * d * t**2)
+    middle = math.radians(sum(across) / 2)
+    x = 2 * math.sqrt(3) * (longitude - middle) * np.cos(t) / (3 * slope)
+    return np.column_stack((x, t * (a + b * t**2 + t**6 * (c + d * t**2))))
+
+
+def on_grid(rings: Sequence[NDArray[np.float64]]) -> tuple[Ring, ...]:
+    """The rings of an area on the grid of whole numbers; of an area that is too small for it, a dot.
+
+    Args:
+        rings: (points, 2) each, in steps of the grid.
+    """
+    kept = tuple(filter(None, map(_rounded, rings)))
+    if kept or not rings:
+        return kept
+    x, y = (int(each) for each in np.rint(rings[0].mean(axis=0)))
+    return (((x - 1, y), (x, y - 1), (x + 1, y), (x, y + 1)),)
+
+
+def _rounded(points: NDArray[np.float64]) -> Ring:
+    """A ring without points that lie on one place or on a straight line; empty where nothing of it is left."""
+    grid = [(int(x), int(y)) for x, y in np.rint(points)]
+    grid = [grid[0], *(point for before, point in pairwise(grid) if point != before)]
+    if len(grid) > 1 and grid[-1] == grid[0]:
+        grid.pop()
+    around = zip([grid[-1], *grid[:-1]], grid, [*grid[1:], grid[0]], strict=True)
+    kept = tuple(
+        here
+        for before, here, after in around
+        if (before[0] - here[0]) * (after[1] - here[1]) != (before[1] - here[1]) * (after[0] - here[0])
+    )
+    return kept if len(kept) >= 3 else ()
