@@ -39,11 +39,13 @@ class Domain:
     Attributes:
         sizes: from which other paths are taken, for all that is computed over the domain.
         beside: what else is read of the records, and is counted in no cell.
+        added: names of the columns of amounts that this domain was taken from without them.
     """
 
     attributes: tuple[Attribute, ...]
     sizes: Sizes = field(default=SIZES, compare=False, repr=False)
     beside: tuple[Attribute, ...] = field(default=(), compare=False, repr=False)
+    added: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = list(self.columns)
@@ -72,7 +74,7 @@ class Domain:
     @property
     def grouped(self) -> Domain:
         """The domain without columns of amounts."""
-        return Domain(self.plain, self.sizes) if self.amounts else self
+        return Domain(self.plain, self.sizes, added=tuple(a.name for a in self.amounts)) if self.amounts else self
 
     @property
     def amounts(self) -> tuple[Attribute, ...]:
@@ -192,6 +194,11 @@ class Domain:
         """Position of an attribute. Raises InvalidInput for an unknown name."""
         if name in self.columns[len(self.names) :]:
             raise InvalidInput(f"{name!r} is a level of an attribute: only tables ('marginals' with 'of') ask for levels")
+        if name in self.added:
+            raise InvalidInput(
+                f"of {name!r} sums are measured and no numbers of records by its values: ask for its sum or mean, or declare an attribute "
+                f"of another name with edges, whose column is {name!r} ('records.columns')"
+            )
         if name not in self.names:
             alike = meant(name, self.columns)
             raise InvalidInput(f"attribute {name!r} does not exist{alike}; declared are {', '.join(self.columns)}")

@@ -348,8 +348,8 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
             "no amounts 'money' to add up; declared under 'sums' are amount",
         ),
         ({"workload": [{**ASKED[0], "sum": "amount", "mean": "amount"}]}, "at most one of 'sum', 'mean'"),
-        ({"workload": [ASKED[1], {"marginals": {"of": [["amount"]]}}]}, "attribute 'amount' does not exist"),
-        ({"workload": [ASKED[1], {"predicates": ["amount > 5"]}]}, "attribute 'amount' does not exist"),
+        ({"workload": [ASKED[1], {"marginals": {"of": [["amount"]]}}]}, "of 'amount' sums are measured and no numbers"),
+        ({"workload": [ASKED[1], {"predicates": ["amount > 5"]}]}, "of 'amount' sums are measured and no numbers"),
         ({"mechanism": "marginals"}, "this mechanism counts whole records only"),
         ({"mechanism": "oblique", "workload": ASKED[:4]}, "this mechanism counts whole records only"),
         (
