@@ -125,6 +125,16 @@ def test_long_lists_are_folded(found: list[editions.Edition], monkeypatch: pytes
     assert 'href="w1/release.json"' in folded.partition("</details>")[0]
 
 
+def test_days_of_publishing_have_a_column_where_one_is_known(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Releases without a period or a day of publishing had a column without entries."""
+    monkeypatch.chdir(tmp_path)
+    run(small.write(tmp_path / "data", release="once"), home)
+    site.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
+    assert '<th scope="col">published</th>' not in Path("site/index.html").read_text()
+
+
 def test_search_over_all_tables_from_the_file_system(found: list[editions.Edition], page: Any) -> None:
     site.write("visits", found, (), Path("site"))
     page.goto(Path("site/search.html").resolve().as_uri())
