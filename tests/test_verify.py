@@ -115,6 +115,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         "table": pa.table({"age": [0, 1, 1, 2]}),
     },
     "steps of a person, triangular": {**SERIES, "workload": RUNNING, "records": STEPS, "mechanism": "triangular"},
+    "many steps of a person, triangular": {
+        "domain": {"age": {"from": 0, "to": 140}}, "workload": RUNNING, "mechanism": "triangular",
+        "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
+    },
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
     "wide marginals": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}]},
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
@@ -146,7 +150,7 @@ UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("adaptive", "modelled answers"), UNSIGNED | {"answers"} | ERRORS | BOUND),
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
-    "steps of a person in a whole series": BOUND, "non-negative": ANSWERS,
+    "steps of a person in a whole series": BOUND, "many steps of a person, triangular": BOUND, "non-negative": ANSWERS,
     "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
