@@ -9,7 +9,8 @@ strategy, causal or not. CPU seconds of one thread, under whatever else the mach
 
 --persons: running sums for persons in up to k steps, b apart: root mean squared error at multiplier 1, by the noise that the whole numbers
 need; and persons by group: variance over that of every group by itself. 'before' is what 'auto' took; 'triangular' is the optimum up to 64
-steps here, and rows in bands of two separations above; the bound is what no strategy can beat, and the gap is that of squared errors.
+steps here, and above rows whose far steps have one product; the bound is what no strategy can beat, and the gap is that of squared
+errors.
 --peer is a Python with jax-privacy (benchmarks/peers/jax_streams.py), whose strategies have as many bands as the separation.
 """
 

@@ -27,7 +27,7 @@ from dpdist.workloads import Workload
 
 STREAM_STEPS = 1024
 """Up to here ``auto`` compares it for streams: every release of one takes a matrix over pairs of steps, 8 MiB each."""
-SQUARES = 20
+SQUARES = 32
 """Arrays over pairs of steps that the optimum and its triangular factor take, or a factor in bands and the memory of its search."""
 
 

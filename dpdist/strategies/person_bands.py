@@ -48,11 +48,12 @@ def persons_in_bands(workload: Workload, moved: Distance) -> DenseStrategy:
     search = _RowSearch(each, persons)
     given = banded(workload, moved=moved).coefficients.real
     start = scipy.linalg.toeplitz(np.pad(given, (0, persons.steps - given.size)), np.zeros(persons.steps))
-    begun = [search.least(np.append(start[search.places], logit), SHARPNESSES[0], fixed=True) for logit in STARTS]
-    found = min(begun, key=lambda each: each.fun)
+    logits = STARTS if persons.meeting else STARTS[:1]
+    begun = [search.least(np.append(start[search.places], logit), SHARPNESSES[0], fixed=True) for logit in logits]
+    _, entries = min(begun, key=lambda each: each[0])
     for sharpness in SHARPNESSES[1:]:
-        found = search.least(found.x, sharpness, fixed=found.x[-1] == STARTS[0])
-    return factored(workload, search.at(found.x).precision, Solve("persons in bands", "iteration limit", ()))
+        _, entries = search.least(entries, sharpness, fixed=entries[-1] == STARTS[0])
+    return factored(workload, search.at(entries).precision, Solve("persons in bands", "iteration limit", ()))
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,18 @@ class _RowSearch:
         factor[self.places] = entries[:-1]
         return _TriedRows(factor, float(scipy.special.expit(entries[-1])) if self.persons.meeting else 0.0)
 
-    def least(self, entries: Matrix, sharpness: float, *, fixed: bool) -> scipy.optimize.OptimizeResult:
-        """Where L-BFGS stops; ``fixed`` leaves p as it is."""
-        bounds = [(None, None)] * (entries.size - 1) + [(entries[-1],) * 2 if fixed else (None, None)]
+    def least(self, entries: Matrix, sharpness: float, *, fixed: bool) -> tuple[float, Matrix]:
+        """Where L-BFGS stops, and its value there first; ``fixed`` leaves p as it is."""
+        beside = entries[-1:] if fixed else entries[:0]
+
+        def objective(free: Matrix) -> tuple[float, Matrix]:
+            value, gradient = self.logarithm(np.append(free, beside), sharpness)
+            return value, gradient[: free.size]
+
         options = {"maxiter": STEPS, "maxcor": 10}
-        return scipy.optimize.minimize(
-            self.logarithm, entries, (sharpness,), jac=True, bounds=bounds, method="L-BFGS-B", options=options
-        )
+        free = entries[: entries.size - beside.size]
+        found = scipy.optimize.minimize(objective, free, jac=True, method="L-BFGS-B", options=options)
+        return float(found.fun), np.append(found.x, beside)
 
     def logarithm(self, entries: Matrix, sharpness: float) -> tuple[float, Matrix]:
         """Of the total error times the longest person's squared length, smoothed; and its gradient.

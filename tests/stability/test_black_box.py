@@ -225,3 +225,36 @@ def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.Mo
     assert power(*chances(Loss.gaussian(Fraction(2)), float(WEAK)), samples, epsilon, delta, alarm=alarm) > 0.9
     assert not verdict_on(answers[0, False], answers[1, False], epsilon, delta, alarm=alarm).broken
     assert verdict_on(answers[0, True], answers[1, True], epsilon, delta, alarm=alarm).broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_whole_adaptive_releases_of_neighbouring_files(home: Path, part: float) -> None:
+    """400 published releases of each of two files, from records to answers: right noise passes, half of it is found."""
+    rho, answers = Fraction(2), []
+    domain = {name: {"categories": ["n", "y"]} for name in "abc"}
+    for side, more in enumerate((0, 2)):
+        rows = [("n", "n", "n"), ("n", "n", "n"), ("n", "y", "y"), ("y", "n", "n"), *[("n", "y", "y")] * more]
+        table = pa.table(dict(zip("abc", zip(*rows, strict=True), strict=True)))
+        records = {"path": "records.parquet", "person": {"most_records": 2}}
+        found = []
+        for i in range(400):
+            name, bought = f"r-{side}-{i}", {"rho": float(rho / Fraction(part) ** 2)}
+            ledger = {"dataset": name, "cap": bought, "shared_records": True}
+            given = {
+                "domain": domain,
+                "workload": [{"marginals": {"ways": [1, 2]}}],
+                "mechanism": "adaptive",
+                "budget": bought,
+            }
+            path = small.write(
+                home.parent / f"data-{side}", table=table, release=name, ledger=ledger, records=records, **given
+            )
+            folder = Path(small.run(path, home).folder)
+            found.append(pyarrow.parquet.read_table(folder / "answers.parquet")["answer"].to_numpy())
+        answers.append(np.array(found))
+    epsilon, delta = claims(Loss.gaussian(rho))
+    broken = [
+        verdict_on(*pair, epsilon, delta, alarm=0.01).broken for pair in ((answers[0], answers[1]), (answers[1], answers[0]))
+    ]
+    assert any(broken) == (part < 1)
