@@ -243,8 +243,9 @@ def _settled_or_run(
 
         return watched(tell, str(spec), period, where, home)
     with without_collecting():
+        # counting and publishing call their functions: imported here, where no garbage is collected, that takes less
         import pyarrow.compute
-        import pyarrow.parquet  # noqa: F401  # counting and publishing call their functions
+        import pyarrow.parquet  # noqa: F401
 
         from flows.stages import released
 

@@ -122,7 +122,7 @@ def print_rounds(drowned: float, records: float | None) -> None:
         about = f"{float(f'{drowned:.2g}'):,.0f}"
         out.print(
             f"adaptive: with fewer than about {about} records the noise in a table adds up to more than its records; there tables "
-            "chosen in rounds had less error in all measured cases, and more with over five times as many",
+            "chosen in rounds had less total variation from the true ones in all measured cases, and more with over five times as many",
             style="dim",
             soft_wrap=True,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -75,13 +74,10 @@ def entries(found: Sequence[Edition]) -> list[CatalogueEntry]:
     before: dict[tuple[str, Comparable], list[str]] = {}
     for one in found:
         before.setdefault((one.period, one.quantity), []).append(one.release)
-    seen: Counter[tuple[str, Comparable]] = Counter()
     out = []
     for one in found:
-        which = (one.period, one.quantity)
-        place = seen[which]
-        seen[which] += 1
-        same = before[which]
+        same = before[one.period, one.quantity]
+        place = same.index(one.release)
         title, published = _cited(one)
         replaces, replaced_by = same[place - 1] if place else "", same[place + 1] if place + 1 < len(same) else ""
         out.append(CatalogueEntry(one, title, published, place + 1, replaces, replaced_by))

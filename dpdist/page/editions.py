@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Edition:
         """Its period, or its id where it has none."""
         return str(self.certificate["period"] or self.certificate["release"])
 
-    @property
+    @cached_property
     def look(self) -> Look:
         """What its publisher gave of its own."""
         if appearance.FILE not in self.certificate["files"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
@@ -394,6 +394,16 @@ def test_bands_against_every_choice_of_steps(seed: int, crossing: Crossing, monk
     assert true <= squared_of_band(listed, most, separation, crossing)
 
 
+def below_the_truth(made: Callable[[int], tuple[Any, ...]], squared: Callable[..., int]) -> int:
+    """For how many of twelve strategies the largest squared length is too small."""
+    below = 0
+    for seed in range(12):
+        rows, gram, most, separation = made(seed)
+        true = max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in patterns(len(rows), most, separation))
+        below += squared(rows, most, separation, Crossing.AS_IT_IS) < true
+    return below
+
+
 @pytest.mark.parametrize("fault", ["a cross term", "its sign", "a step"])
 def test_a_chain_that_forgets_something_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some filter."""
@@ -405,13 +415,7 @@ def test_a_chain_that_forgets_something_is_found(fault: str, monkeypatch: pytest
     else:
         factor = 0 if fault == "a cross term" else -1
         monkeypatch.setattr(participations, "products_at", lambda listed, lag: factor * products(listed, lag))
-    below = 0
-    for seed in range(12):
-        listed, gram, most, separation = band_of(seed)
-        every = patterns(listed.size, most, separation)
-        found = squared_of_band(listed, most, separation, Crossing.AS_IT_IS)
-        below += found < max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in every)
-    assert below >= 3
+    assert below_the_truth(band_of, squared_of_band) >= 3
 
 
 def rows_in_bands(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
@@ -473,12 +477,7 @@ def test_far_products_that_are_forgotten_are_found(fault: str, monkeypatch: pyte
     if fault == "the least far product":
         products = participations.far_products
         monkeypatch.setattr(participations, "far_products", lambda gram, lag: -products(-gram, lag) - 2**30)
-    below = 0
-    for seed in range(12):
-        factor, gram, most, separation = far_alike(seed)
-        every = patterns(len(factor), most, separation)
-        found = squared_of_rows(factor, most, separation, Crossing.AS_IT_IS)
-        below += found < max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in every)
+    below = below_the_truth(far_alike, squared_of_rows)
     assert below == 0 if fault == "none" else below >= 3
 
 
@@ -497,12 +496,7 @@ def test_rows_in_bands_that_forget_something_are_found(fault: str, monkeypatch: 
     monkeypatch.setattr(
         participations, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
     )
-    below = 0
-    for seed in range(12):
-        factor, gram, most, separation = rows_in_bands(seed)
-        every = patterns(len(factor), most, separation)
-        found = squared_of_rows(factor, most, separation, Crossing.AS_IT_IS)
-        below += found < max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in every)
+    below = below_the_truth(rows_in_bands, squared_of_rows)
     assert below == 0 if fault == "none" else below >= 3
 
 
