@@ -68,6 +68,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
     "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
     "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
+    "a number of groups that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.of_groups()},
     "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},

@@ -17,6 +17,8 @@ def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
     chosen, facts = certificate.get("chosen_bound"), certificate.get("left_out")
     if chosen is not None:
         return [_chosen(chosen)]
+    if "chosen_groups" in certificate:
+        return [_chosen_groups(certificate, certificate["chosen_groups"])]
     if "chosen_range" in certificate:
         return [_chosen_range(certificate, certificate["chosen_range"])]
     if facts is None and not _bounded(certificate):
@@ -83,6 +85,18 @@ def _chosen(facts: Mapping[str, Any]) -> str:
         records=_share(facts["records_left_out"]),
         of_counted=say(OF_COUNTED),
         **{name: facts[name] for name in ("most_records", "share", "up_to")},
+    )
+
+
+def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    return say(
+        "{counts}, a number of groups that {share:.0%} of the budget chose: {persons} of the persons have records in more, and {groups} of "
+        "the groups of all persons (up to {up_to:,} of a person) are not counted. {of_counted}",
+        counts=_counts(certificate),
+        persons=_share(facts["persons_in_more_groups"]),
+        groups=_share(facts["groups_left_out"]),
+        of_counted=say(OF_COUNTED),
+        **{name: facts[name] for name in ("share", "up_to")},
     )
 
 

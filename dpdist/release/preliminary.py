@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.machine.store import Store, StoredArray
+from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.records.sources import Source
@@ -37,8 +38,22 @@ class PreliminaryCount(Protocol):
 class PredictedErrors:
     """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyCounts.chosen``."""
 
-    variance: float
+    variances: Matrix
     spread: float
+
+
+@dataclass(frozen=True)
+class PlannedErrors:
+    """The errors of a release with some bound.
+
+    Attributes:
+        variance: predicted total squared error of all (weighted) answers.
+        each: gives the standard error of every query.
+    """
+
+    job: Job
+    variance: float
+    each: Callable[[], Matrix]
 
 
 class Preliminary(ABC):

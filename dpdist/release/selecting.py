@@ -28,7 +28,7 @@ from dpdist.release.ledger_and_store import check_measured, check_pair, committe
 from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
 from dpdist.release.predicted import standard_errors
-from dpdist.release.preliminary import PredictedErrors, Preliminary, PreliminaryCount
+from dpdist.release.preliminary import PlannedErrors, PredictedErrors, Preliminary, PreliminaryCount
 from dpdist.release.private_bound import BoundChoice
 from dpdist.spec import Job
 
@@ -80,7 +80,7 @@ def selected(context: Context, job: Job) -> Job:
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
-    errors = _errors(context, before) if isinstance(before, BoundChoice) else None
+    errors = before.errors(partial(_planned, context, before)) if isinstance(before, BoundChoice) else None
     counted = before.counted(source)
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
@@ -92,15 +92,15 @@ def selected(context: Context, job: Job) -> Job:
     return before.with_kept(context.store, stored)
 
 
-def _errors(context: Context, before: BoundChoice) -> PredictedErrors:
-    """How the errors of the release grow with the bound that is chosen. Raises: InvalidInput where nobody knows."""
-    planned = plan(context, before.job)
+def _planned(context: Context, before: BoundChoice, bound: int) -> PlannedErrors:
+    """The errors of the release with a bound that may be chosen. Raises: InvalidInput where nobody knows them."""
+    planned = plan(context, before.job.with_found(bound))
     if not math.isfinite(planned.variance):
         raise InvalidInput(
             f"the errors of mechanism {planned.strategy.name!r} depend on the records, and a 'private' bound is chosen by predicted ones: "
             "choose another mechanism, or give a number"
         )
-    return before.errors(planned.job, planned.variance, partial(standard_errors, planned))
+    return PlannedErrors(planned.job, planned.variance, partial(standard_errors, planned))
 
 
 def _check_same(before: Preliminary, known: Receipt, root: Secret, source: Source) -> None:

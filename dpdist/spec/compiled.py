@@ -17,7 +17,17 @@ from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
-from dpdist.spec.found_first import AskedQuantiles, DeclaredNames, FoundFirst, LeftOut, PrivateBound, PrivateNames
+from dpdist.spec.chosen_bounds import BoundSelectionSpec
+from dpdist.spec.found_first import (
+    AskedQuantiles,
+    DeclaredNames,
+    FoundFirst,
+    GroupsBound,
+    LeftOut,
+    PrivateNames,
+    RangeBound,
+    RecordsBound,
+)
 from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff, Outputs
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
@@ -116,10 +126,14 @@ def _found_first(spec: ReleaseSpec, again: Callable[..., Job]) -> Iterator[Found
         if isinstance(given.values, Private):
             selection = given.values.selection
             yield PrivateNames(selection.share, partial(_over, spec, attribute, selection, again), attribute, selection)
-    person, ranges = spec.records.person, ((of, given.steps, given.selection) for of, given in spec.sums.items())
-    for of, most, chosen in ((None, person.most_records, person.selection), *ranges):
-        if chosen is not None:
-            yield PrivateBound(chosen.share, partial(_bounded, spec, of, chosen.share, again), of, most)
+    person = spec.records.person
+    if person.selection is not None:
+        bound, chosen = GroupsBound if person.most_groups else RecordsBound, person.selection
+        yield bound(chosen.share, partial(_of_person, spec, chosen, again), chosen.most)
+    for of, column in spec.sums.items():
+        if column.selection is not None:
+            share = column.selection.share
+            yield RangeBound(share, partial(_of_column, spec, of, share, again), column.steps, of)
     if spec.left_out is not None:
         share = spec.left_out.share
         yield LeftOut(share, partial(_beside, spec, "left_out", share, again), spec.left_out.most)
@@ -139,16 +153,18 @@ def _over(
     return again(copy, placeholders=names is None)
 
 
-def _bounded(spec: ReleaseSpec, of: str | None, share: Fraction, again: Callable[..., Job], bound: int | None) -> Job:
-    """The job with a bound on records or amounts, or with the largest one (None), and the rest of the budget."""
-    rest = _rest(spec, share)
-    if of is not None:
-        sums = {**spec.sums, of: spec.sums[of].up_to(bound)}
-        return again(spec.model_copy(update={"sums": sums, "budget": rest}), placeholders=bound is None)
+def _of_person(spec: ReleaseSpec, chosen: BoundSelectionSpec, again: Callable[..., Job], bound: int | None) -> Job:
+    """The job with a bound on the records or groups of a person, or with the largest one (None), and the rest of the budget."""
     person = spec.records.person
-    given = person.model_copy(update={"most_records": bound or person.most_records, "selection": None})
-    records = spec.records.model_copy(update={"person": given})
-    return again(spec.model_copy(update={"records": records, "budget": rest}), placeholders=bound is None)
+    given = person.model_copy(update={person.chosen: bound or chosen.most, "selection": None})
+    changed = {"records": spec.records.model_copy(update={"person": given}), "budget": _rest(spec, chosen.share)}
+    return again(spec.model_copy(update=changed), placeholders=bound is None)
+
+
+def _of_column(spec: ReleaseSpec, of: str, share: Fraction, again: Callable[..., Job], bound: int | None) -> Job:
+    """The job with a bound on amounts, or with the largest one (None), and the rest of the budget."""
+    sums = {**spec.sums, of: spec.sums[of].up_to(bound)}
+    return again(spec.model_copy(update={"sums": sums, "budget": _rest(spec, share)}), placeholders=bound is None)
 
 
 def _beside(spec: ReleaseSpec, key: str, share: Fraction, again: Callable[..., Job], found: bool | None) -> Job:

@@ -80,35 +80,63 @@ class PrivateNames(FoundFirst):
 
 @dataclass(frozen=True)
 class PrivateBound(FoundFirst):
-    """How many records of a person count, or the largest amount of a column, is chosen.
+    """A bound is chosen.
 
     Attributes:
-        of: the column of amounts; None: the records of a person.
-        most: the largest bound that is considered: records, or steps above the smallest amount.
+        most: the largest one that is considered.
     """
 
-    of: str | None
     most: int
+
+
+@dataclass(frozen=True)
+class RecordsBound(PrivateBound):
+    """How many records of a person count."""
+
+    key: ClassVar[str] = "'most_records: private'"
+    place: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
+        del entries
+        if person.participations or measured.persons:
+            raise InvalidInput(f"{self.key} goes without 'participations' and 'count: persons': give a number")
+
+
+@dataclass(frozen=True)
+class GroupsBound(PrivateBound):
+    """In how many groups a person counts."""
+
+    key: ClassVar[str] = "'most_groups: private'"
+    place: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+
+
+@dataclass(frozen=True)
+class RangeBound(PrivateBound):
+    """The largest amount of a column, in steps above the smallest one.
+
+    Attributes:
+        of: the column of amounts.
+    """
+
+    of: str
 
     @property
     def key(self) -> str:
         """How a spec asks for it."""
-        return f"'to: private' of {self.of!r}" if self.of else "'most_records: private'"
+        return f"'to: private' of {self.of!r}"
 
     @property
     def place(self) -> tuple[str, ...]:
         """Where a spec asks for it."""
-        return ("sums", self.of) if self.of else ("records", "person", "selection")
+        return ("sums", self.of)
 
     def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
-        """Raises: InvalidInput for other statistics of the column than sums and means, and for other bounds on a person."""
+        """Raises: InvalidInput for other statistics of the column than sums and means."""
+        del person, measured
         statistics = {entry.statistic.key() for entry in entries if self.of in entry.statistic.columns}
-        if self.of and (not statistics or not statistics <= {"sum", "mean"}):
+        if not statistics or not statistics <= {"sum", "mean"}:
             raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
-        if not self.of and (person.most_groups or person.participations or measured.persons):
-            raise InvalidInput(
-                f"{self.key} goes without 'most_groups', 'participations' and 'count: persons': give a number"
-            )
 
 
 @dataclass(frozen=True)
