@@ -17,8 +17,7 @@ from dpdist.domain.amounts import AMOUNT
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
-from dpdist.privacy.charges import BOUND
+from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
 from dpdist.quantities import beyond
 from dpdist.quantities.left_out import SEEN, NoisyCounts
@@ -27,7 +26,7 @@ from dpdist.records.per_person import CountedSizes
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
 from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
-from dpdist.spec.job import Job, Prepared
+from dpdist.spec.job import Job
 from dpdist.workloads import Workload
 
 
@@ -39,7 +38,6 @@ class BoundChoice(NoisyPreliminary):
     asked: PrivateBound
     rule: CountsBySize
 
-    suffix: ClassVar[str] = BOUND
     seen: ClassVar[float] = SEEN
     parts: ClassVar[int] = QUARTERS
 
@@ -77,8 +75,11 @@ class BoundChoice(NoisyPreliminary):
         """
 
     @abstractmethod
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         """What a certificate says of the bound that a release has."""
+
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {} if found is None else self.chosen(job, self.estimated(found["counts"]))
 
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
         assert errors is not None
@@ -120,7 +121,7 @@ class RecordsChoice(BoundChoice):
         variances = largest.variance * (self.rule.lasts / self.rule.most) ** 2
         return PredictedErrors(variances, spread_of(largest.job.workload.queries))
 
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         bound = job.guarantee.person.most_records
         told = {"persons_beyond": found.beyond(bound).facts(), "records_left_out": found.excess(bound).facts()}
         return {"chosen_bound": {"most_records": bound, "up_to": self.rule.most, **self._paid(found), **told}}
@@ -147,7 +148,7 @@ class GroupsChoice(BoundChoice):
         lost = spread_of(found[0].job.workload.queries) * self.job.guarantee.person.most_records**2
         return PredictedErrors(np.exp(grown), lost)
 
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         bound = job.guarantee.person.most_groups
         assert bound is not None
         told = {"persons_in_more_groups": found.beyond(bound).facts(), "groups_left_out": found.excess(bound).facts()}
@@ -187,7 +188,7 @@ class RangeChoice(BoundChoice):
         variances = float(weighed @ weighed) * (self.rule.lasts / column.amounts.range[1]) ** 2
         return PredictedErrors(variances, spread_of(sums) / mean**2)
 
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         given, widest = job.measured.sums[self._of], self.job.measured.sums[self._of]
         told = {"amounts_beyond": found.beyond(given.steps).facts(), "sum_left_out": found.excess(given.steps).facts()}
         ends = {"to": float(given.last), "up_to": float(widest.last)}
@@ -207,18 +208,10 @@ def choice_of(job: Job) -> BoundChoice | None:
     given, guarantee = job.guarantee.names, job.guarantee
     if not isinstance(given, PrivateBound):
         return None
-    part, _ = shares(guarantee.budget.loss, given.share)
+    part, _ = given.parts(guarantee.budget)
     made, person = CHOICES[type(given)], guarantee.person
     each = person.records * (person.participations or 1) if isinstance(given, RangeBound) else 1
     return made(job, given, counts_by_size(given.most, part, guarantee.neighbours, each=each, parts=made.parts))
-
-
-def bound_facts(job: Job) -> dict[str, Any]:
-    """What a certificate says of the bound that was chosen, nothing where all were declared or it is not known yet."""
-    choice, given = choice_of(job.declared), job.guarantee.names
-    if choice is None or not isinstance(given, Prepared) or given.found is None:
-        return {}
-    return choice.facts(job, choice.estimated(given.found["counts"]))
 
 
 def spread_of(workload: Workload) -> float:
