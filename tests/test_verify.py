@@ -640,6 +640,9 @@ LIES: dict[str, Lie] = {
     "a smaller rho beside the choice of a range": (
         "a range that is chosen", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(9, 10))),
     ),
+    "a smaller epsilon beside the choice of a number of groups": (
+        "a number of groups that is chosen", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.98),
+    ),
     "a smaller epsilon beside the choice of a range": (
         "a range that is chosen, Laplace noise", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.9),
     ),
