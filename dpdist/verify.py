@@ -832,7 +832,7 @@ class Claimed:
         return sum(
             (
                 Fraction(self.certificate.get(name, {}).get("rho", 0))
-                for name in ("chosen_bound", "chosen_range", "left_out", "quantiles")
+                for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")
             ),
             Fraction(0),
         )

@@ -70,7 +70,7 @@ def plan(
     from dpdist.release.setting import setting_of
     from dpdist.release.which_noise import more_releases
     from dpdist.spec import load
-    from dpdist.spec.found_first import FoundFirst
+    from dpdist.spec.found_first import LeftOut, PrivateBound
 
     job = load(spec, period=period)
     queries, needs = job.workload.queries, effort_of(job)
@@ -105,8 +105,9 @@ def plan(
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
-    names = job.guarantee.names
-    terminal.print_beyond(certificate, float(names.share) if isinstance(names, FoundFirst) and names.of_bounds else None)
+    found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
+    share = float(sum(each.share for each in found if isinstance(each, LeftOut | PrivateBound)))
+    terminal.print_beyond(certificate, share or None)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)

@@ -280,7 +280,7 @@ def print_beyond(certificate: Mapping[str, Any], share: float | None = None) -> 
     """
     from dpdist.page.beyond import beyond_sentences
 
-    if share is not None and not {"left_out", "chosen_bound", "chosen_range"} & set(certificate):
+    if share is not None and not {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate):
         out.print(f"{share:.0%} of the budget will measure what the bounds leave out.")
         return
     for sentence in beyond_sentences(certificate):

@@ -68,6 +68,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
     "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
     "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
+    "a number of groups that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.of_groups()},
     "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
@@ -638,6 +639,9 @@ LIES: dict[str, Lie] = {
     ),
     "a smaller rho beside the choice of a range": (
         "a range that is chosen", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(9, 10))),
+    ),
+    "a smaller epsilon beside the choice of a number of groups": (
+        "a number of groups that is chosen", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.98),
     ),
     "a smaller epsilon beside the choice of a range": (
         "a range that is chosen, Laplace noise", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.9),

@@ -124,7 +124,7 @@ def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float,
 
     def bound(sizes: dict[tuple[int, int], float]) -> float:
         alone, pair = entries_of_sizes(sizes, cells)
-        of_differences, of_sum = max(alone - pair, 0.0), alone + (cells - 1) * pair
+        of_differences, of_sum = max(alone - pair, 0.0), max(alone + (cells - 1) * pair, 0.0)  # rounding
         return float((cells - 1) * math.sqrt(of_differences * differences) + math.sqrt(of_sum * together)) ** 2
 
     if replaced:

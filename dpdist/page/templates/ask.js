@@ -184,6 +184,10 @@
   }
   function answers() {
     const [what, of] = form.elements.what.value.split(":"), axis = Number(of), two = what === "share" || what === "difference";
+    if (what === "chosen") {
+      const { question, by, rows } = data.chosen[axis];
+      return [question, by, rows.map(([label, value, low, high]) => [label, { value, error: null, low, high }])];
+    }
     const one = chosen("one"), other = two ? chosen("other") : { product: null, words: "" }, by = choices[form.elements.by.value];
     if (what === "share" && !one.words) throw Error(form.dataset.which);
     if (two && one.words === other.words) throw Error(form.dataset.alike);
