@@ -386,7 +386,11 @@ def ratio(values: Array, joint: Array, width: float, within: tuple[float, float]
     if square <= 0:
         return float(np.clip(found, low, high)), None, low, high
     spread = math.sqrt(max(middle**2 - square * constant, 0.0))
-    value, first, last = np.clip([found, (middle - spread) / square, (middle + spread) / square], low, high).tolist()
+    value = float(np.clip(found, low, high))  # an interval about a value beyond the range moves into it with the value
+    first, last = (
+        max((middle - spread) / square + value - found, low),
+        min((middle + spread) / square + value - found, high),
+    )
     error = math.sqrt(max(joint[0, 0] - 2 * found * joint[0, 1] + found**2 * joint[1, 1], 0.0)) / abs(below)
     return value, min(error, (high - low) / 2) if low < found < high else None, first, last
 

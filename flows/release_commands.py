@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpdist.spec import Job
 
 FIRST = 12
-"""Answers, and quantiles, that a run prints."""
+"""Answers, and means, variances and quantiles, that a run prints."""
 
 
 def plan(
@@ -204,7 +204,7 @@ def run(
         terminal.print_beyond(certificate)
         if report.has_rows(folder):  # 'formats: [zarr]' has none
             terminal.print_answers(*report.first_rows(folder, group=None, limit=FIRST))
-        terminal.print_quantiles(certificate, FIRST)
+        terminal.print_made(report.made_in(folder, report.certificate_of(folder)), certificate, FIRST)
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
     terminal.print_targets(certificate)
     out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)

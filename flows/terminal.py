@@ -302,6 +302,13 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
+def print_made(made: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
+    """The first means, variances and quantiles of a published release; 0 prints all."""
+    for what, rows in made.items():
+        print_means(rows[: limit or None], len(rows), what.removesuffix("s"))
+    print_quantiles(certificate, limit)
+
+
 def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> None:
     """The first means or variances of amounts of a published release, and how many there are."""
     from rich.table import Table
