@@ -26,7 +26,10 @@ from dpdist.spec import load
 from tests import small
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
 
-DOMAIN: dict[str, dict[str, Any]] = {"a": {"from": 0, "to": 2, "outside": "drop"}, "b": {"categories": ["x", "y"], "outside": "drop"}}
+DOMAIN: dict[str, dict[str, Any]] = {
+    "a": {"from": 0, "to": 2, "outside": "drop"},
+    "b": {"categories": ["x", "y"], "outside": "drop"},
+}
 SPREAD = (("v", 0, "y"), ("u", 1, "x"), ("v", 1, "y"), ("v", 1, "y"), ("u", 1, "y"), ("v", 2, "x"))
 """With these u and v have records in more groups than any bound keeps."""
 FILE: Data = BASE + SPREAD
