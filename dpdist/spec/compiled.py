@@ -22,7 +22,20 @@ from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff,
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
-NOT_STATED = {"title", "language", "output", "records", "ledger", "postprocess", "domain", "about", "site", "sums", "noise"}
+NOT_STATED = {
+    "assume",
+    "title",
+    "language",
+    "output",
+    "records",
+    "ledger",
+    "postprocess",
+    "domain",
+    "about",
+    "site",
+    "sums",
+    "noise",
+}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 
