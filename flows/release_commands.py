@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpdist.spec import Job
 
 FIRST = 12
-"""Answers, and quantiles, that a run prints."""
+"""Answers, and means, variances and quantiles, that a run prints."""
 
 
 def plan(
@@ -68,11 +68,12 @@ def plan(
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
     from dpdist.release.setting import setting_of
+    from dpdist.release.trades import compared
     from dpdist.release.which_noise import more_releases
-    from dpdist.spec import load
+    from dpdist.spec import assumed, load
     from dpdist.spec.found_first import LeftOut, PrivateBound
 
-    job = load(spec, period=period)
+    job, given = load(spec, period=period), assumed(spec, period=period)
     queries, needs = job.workload.queries, effort_of(job)
     if not (as_json or quiet):
         out.print(Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells"))
@@ -86,12 +87,17 @@ def plan(
         takes = stage_memory(planned, context.engine)
         refused = [str(refusal) for refusal in refused_by(context, planned)]
         more = more_releases(context.ledger, planned.job, planned.options)
-    certificate, errors = planned.certificate(), _errors(planned, records)
+        bounds = compared(context, given)
+    certificate, errors = planned.certificate(), _errors(planned, given.records if given and records is None else records)
     least = None if half_width is None else _least(spec, period, half_width)
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
         told |= {"errors": [asdict(each) for each in errors], **({} if least is None else {"least_budget": least})}
-        told |= {"warnings": planned.warnings, "refusals": refused}
+        told |= {
+            "warnings": planned.warnings,
+            "refusals": refused,
+            **({"bounds": [each.facts for each in bounds]} if bounds else {}),
+        }
         out.print_json(json.dumps({**certificate, **told}))
     if as_json or quiet:
         _exit_if_refused(refused)
@@ -101,6 +107,7 @@ def plan(
         terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
         terminal.print_rounds(_drowned(planned), records)
     terminal.print_predicted(errors, least and f"{half_width} needs {least}")
+    terminal.print_bounds(given, bounds)
     terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
@@ -205,7 +212,7 @@ def run(
         terminal.print_beyond(certificate)
         if report.has_rows(folder):  # 'formats: [zarr]' has none
             terminal.print_answers(*report.first_rows(folder, group=None, limit=FIRST))
-        terminal.print_quantiles(certificate, FIRST)
+        terminal.print_made(report.made_in(folder, report.certificate_of(folder)), certificate, FIRST)
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
     terminal.print_targets(certificate)
     out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)

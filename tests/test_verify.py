@@ -93,6 +93,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
                            "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 3}}},
     "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
+    "persons by group and in all": {"table": test_persons.visits(), **test_persons.ASKED, "domain": test_persons.TOTALS},
     "persons by group, replaced": {"table": test_persons.visits(), **test_persons.ASKED, "neighbours": "replace-one"},
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
     "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
@@ -490,6 +491,7 @@ COA, TERMS, PERSON, TABLES = (
     "wide tables",
 )
 ORBITS, GROUPS, TOTALS = "symmetric over several kinds, replace-one", "persons by group", "bounded totals, replace-one"
+IN_ALL = "persons by group and in all"
 TAKEN, ROUNDS, MODELLED = "persons by group, replaced", "adaptive, add-remove", "modelled answers"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
@@ -698,6 +700,9 @@ LIES: dict[str, Lie] = {
     "an answer from orbits": (ORBITS, "answers", told("answer", lambda value: value + 0.1)),
     "a smaller cost of orbits": (ORBITS, "cost", scaled("cost", 1 - 1e-8)),
     "more groups of a person": (GROUPS, "sensitivity", lambda of: of.privacy.update(most_groups_of_one_person=4)),
+    "the reach of a person in all": (IN_ALL, "sensitivity", lambda of: of.privacy.update(
+        sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 8 // 9))),
+    "a larger lower bound for persons in all": (IN_ALL, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "an answer on persons": (GROUPS, "answers", told("answer", lambda value: value + 0.1)),
     "a standard error of persons": (GROUPS, "standard errors", told("standard_error", lambda value: value * 0.99)),
     "a larger lower bound for persons": (GROUPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),

@@ -295,7 +295,7 @@ def _clamped(facts: dict[str, Any]) -> str:
 
 def _excluded(facts: dict[str, Any]) -> list[str]:
     """What happened to records without a declared value of one attribute."""
-    other, missing = facts.get("other"), facts.get("missing")
+    other, missing, total = facts.get("other"), facts.get("missing"), facts.get("total")
     if other is None:
         out = [say(OUTSIDE[facts["outside"]])]
     elif other == DROP:
@@ -310,6 +310,14 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
         out.append(say("records without a value are left out of all answers"))
     elif other is not None:
         out.append(say("a record without a value would have stopped the release"))
+    if total is not None:
+        out.append(
+            say(
+                "persons who have records with any of these values are counted once more as {label!r}, each in the first of their groups "
+                "there",
+                label=total,
+            )
+        )
     return out
 
 

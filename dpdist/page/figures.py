@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.language import group_name, later, say
-from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, Toeplitz
+from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, StepMeans, Toeplitz
 from dpdist.page.charts import Axis, Figure
 from dpdist.page.charts.figure import Outlines, Reached
 from dpdist.page.charts.maps import MOST_PANELS
@@ -56,7 +56,9 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     Of three attributes or more, the smallest ones are taken value by value.
     """
     factors = tuple(f.operator if isinstance(f, Padded) else f for f in block.factors)
-    if not block.separable or not all(isinstance(f, Identity | Groups | Prefix | Toeplitz | Circulant) for f in factors):
+    if not block.separable or not all(
+        isinstance(f, Identity | Groups | Prefix | Toeplitz | Circulant | StepMeans) for f in factors
+    ):
         return _of_list(block, words, values, half)
     shape = tuple(len(labels) for labels in block.labels)
     block, values, half = replace(block, factors=factors, scales=()), values.reshape(shape), half.reshape(shape)

@@ -189,6 +189,8 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         "other": attribute.other,
         "levels": [asdict(level) for level in attribute.levels],
     }
+    if attribute.total is not None:
+        facts["total"] = attribute.total
     if attribute.line is not None:
         of = [_attribute_facts(each) for each in attribute.line.of]
         facts["line"] = {"of": of, "coefficients": attribute.line.coefficients}
@@ -211,6 +213,7 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
 
 def _attribute(facts: dict[str, Any]) -> Attribute:
     given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
+    given["total"] = facts.get("total")
     given["levels"] = tuple(
         Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
     )

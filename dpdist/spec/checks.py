@@ -184,6 +184,10 @@ def _check_stream(job: Job) -> None:
     course = job.guarantee.course
     if not isinstance(course, GrowingSeries):
         return
+    if course.filters.ends == "normalised":
+        raise InvalidInput(
+            "'ends: normalised' divides by fewer steps at the ends, which a growing series does not know; leave it out"
+        )
     if (
         len(job.workload.entries) > 1
         or not job.workload.entries[0].kind.over_time

@@ -30,7 +30,20 @@ from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
 NONE = Fraction(0)
-NOT_STATED = {"title", "language", "output", "records", "ledger", "postprocess", "domain", "about", "site", "sums", "noise"}
+NOT_STATED = {
+    "assume",
+    "title",
+    "language",
+    "output",
+    "records",
+    "ledger",
+    "postprocess",
+    "domain",
+    "about",
+    "site",
+    "sums",
+    "noise",
+}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 

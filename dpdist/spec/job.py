@@ -329,6 +329,7 @@ class Job:
             apart=person.column is not None,
             in_groups=person.most_groups is not None and person.most_records == 1,
             bounded=measured.bounded,
+            totals=len(measured.domain.totals) > 1,
             known=bool(options.known),
             non_negative=options.non_negative,
         )

@@ -143,6 +143,11 @@ def _persons(content: Content) -> None:
         content["workload"] = [{"marginals": {"of": [list(content["domain"])]}}]
 
 
+def _totals(content: Content) -> None:
+    _persons(content)
+    _labels(total="all")(content)
+
+
 def _private(content: Content) -> None:
     given = {name: part for name, part in content["domain"]["b"].items() if name in ("missing", "levels")}
     content["domain"]["b"] = {"categories": "private", "selection": {"delta": 1e-9, "most": 2}, **given}
@@ -239,6 +244,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "variances": _statistic("variance", "m"),
         "covariances": _statistic("covariance", "m", "k"),
         "persons by group": _persons,
+        "persons by group and in all": _totals,
     },
     "units": {
         "records": written(),
