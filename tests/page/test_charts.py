@@ -318,6 +318,26 @@ def test_a_series_of_few_periods_names_each(across: int) -> None:
     assert max(float(x) for x in re.findall(r'<text x="([\d.]+)"', svg)) <= across
 
 
+@pytest.mark.parametrize(("across", "most"), [(WIDE, 10), (NARROW, 20)])
+def test_numbers_below_a_curve_stand_as_near_as_they_fit(across: int, most: int) -> None:
+    ages = Domain((Attribute("age", edges=tuple(range(0, 100, 5))),))
+    drawn = charts.draw(only(ages, marginals(ages, ways=1).blocks[0], [30.0] * 19), across)
+    below = [float(text) for text in re.findall(r'text-anchor="middle" class="soft">(\d+)</text>', drawn.svg)]
+    assert np.diff(below).tolist() == [most] * (len(below) - 1)
+    assert len(below) >= 90 // most
+
+
+def test_short_names_stand_beside_their_bars_on_phones_too() -> None:
+    names = ["Köln", "Zürich", "Besançon"]
+    beside, above = (
+        charts.draw(Figure("bars", "town", Axis("", axis), ("",), np.ones((3, 1)), np.ones((3, 1)), "Purchases"), NARROW)
+        for axis in (names, [f"{name} and around" for name in names])
+    )
+    assert beside.places["x"][0] > max(map(width, names))
+    assert above.places["x"][0] == 2
+    assert above.places["y"][1] > beside.places["y"][1] + 40
+
+
 def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:
     axis = Axis("age", ("under 10", "10 or more"), np.array([0.0, 10.0, 20.0]), open_low=True, open_high=True)
     figure = Figure("steps", "age", axis, ("",), np.array([[3.0], [4.0]]), np.full((2, 1), 1.0), "People")

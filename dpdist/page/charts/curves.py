@@ -21,6 +21,8 @@ NAMES = 170
 """Most pixels for the names of series beside the ends of their curves."""
 MOST_DOTS = 60
 """Points of a curve that are marked one by one."""
+TICK_GAP = 28
+"""Pixels between the numbers below a curve."""
 MOST_EDGES = 14
 """Bins of which each may have its own tick."""
 
@@ -158,7 +160,8 @@ def _places(axis: Axis, plot: _Plot) -> list[tuple[float, str]]:
     edges, steps = axis.edges[:-1] if plot.figure.cumulative else axis.edges, plot.figure.kind == "steps"
     shift = 0.5 if steps and axis.unit_steps else 0.0
     low, high = plot.domain
-    room = int((plot.sides[1] - plot.sides[0]) / 70)
+    pixels = plot.sides[1] - plot.sides[0]
+    room = int(pixels / 70)
     if axis.clock is not None and not steps and len(axis.labels) <= max(2, room):
         return each_time(axis.clock, list(map(float, edges[: len(axis.labels)])))
     if axis.clock is not None:
@@ -169,9 +172,9 @@ def _places(axis: Axis, plot: _Plot) -> list[tuple[float, str]]:
         return [(float(middle[i]), str(axis.labels[i])) for i in range(0, len(axis.labels), every)]
     if not axis.unit_steps and edges.size <= MOST_EDGES:
         return [(float(edge), number_text(float(edge))) for edge in edges]
-    step = max(1.0, (high - low) / max(2, min(room, 10)))
-    whole = axis.unit_steps and step < 1.5
-    numbers = list(map(float, edges[:-1])) if whole else round_numbers(low, high - shift, max(2, min(room, 10)))
+    most = max(2, min(10, int(pixels / (max(width(number_text(end)) for end in (low, high)) + TICK_GAP))))
+    whole = axis.unit_steps and (high - low) / most < 1.5
+    numbers = list(map(float, edges[:-1])) if whole else round_numbers(low, high - shift, most)
     return [(number + shift, number_text(number)) for number in numbers if low <= number + shift <= high]
 
 
