@@ -71,6 +71,11 @@ def test_the_table_of_charts_in_the_documentation_is_the_result() -> None:
     assert (ROOT / "benchmarks" / "results" / "charts.md").read_text() in page.read_text()
 
 
+def test_the_table_of_opening_pages_in_the_documentation_is_the_result() -> None:
+    page = ROOT / "docs" / "decisions" / "0013-page.md"
+    assert (ROOT / "benchmarks" / "results" / "opening.md").read_text() in page.read_text()
+
+
 @pytest.mark.slow
 def test_charts(tmp_path: Path) -> None:
     """dpdist's part; the others need packages of their own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import runpy
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -26,6 +27,12 @@ def chart(page: Any, title: str) -> Any:
     figure = page.locator(f"section:has(h3:text-is('{title}')) figure.chart")
     figure.locator("details.tools").first.evaluate("menu => { menu.open = true; }")
     return figure
+
+
+def test_a_page_opens_within_half_a_second_of_its_main_thread(browser: Any, tmp_path: Path) -> None:
+    opened = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "opening.py"))["opened"]
+    whole, scripts, *_ = opened(browser, gallery.write(tmp_path, "towns"), "phone")
+    assert 0.01 < scripts < whole < 0.5
 
 
 def test_hover_and_keys_show_value_and_interval(incomes: Any) -> None:
