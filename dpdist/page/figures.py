@@ -71,25 +71,30 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
 
 def _on_map(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Iterator[Figure]:
     """A map of a group over an attribute whose values lie somewhere, alone or with one other: a frame for each value of that."""
-    named = zip(block.axes, block.heads(domain.names), block.factors, strict=True)
-    plain = [head if isinstance(factor, Identity) and head == domain.names[axis] else "" for axis, head, factor in named]
-    place = next((k for k, head in enumerate(plain) if head in words.boundaries), None)
-    if place is None or not all(plain) or (len(plain) == 2 and values.shape[1 - place] > MOST_FRAMES):
+    heads, names = block.heads(domain.names), [domain.names[axis] for axis in block.axes]
+    place = next((k for k, name in enumerate(names) if name in words.boundaries), None)
+    plain = all(isinstance(factor, Identity | Groups) for factor in block.factors)
+    if place is None or not plain or (len(heads) == 2 and values.shape[1 - place] > MOST_FRAMES):
         return
-    shapes, attribute = words.boundaries[plain[place]], domain.attributes[block.axes[place]]
+    attribute, shapes = domain.attributes[block.axes[place]], words.boundaries[names[place]]
+    level = next((level for level in attribute.levels if level.name == heads[place]), None)
+    kinds: Sequence[str] = attribute.categories
+    if level is not None:
+        shapes = shapes.joined({kinds[k]: level.labels[group] for k, group in enumerate(level.groups)})
+        kinds = level.labels
     areas = dict(shapes.areas)
-    picked = np.array([k for k, value in enumerate(attribute.categories) if value in areas])
+    picked = np.array([k for k, value in enumerate(kinds) if value in areas])
     values, half = (np.moveaxis(each, place, 0)[picked].reshape(len(picked), -1) for each in (values, half))
-    rows = words.axis(domain, block.axes[place])
+    axes = [_axis(block, domain, words, k) for k in range(len(heads))]
+    rows, across = axes[place], axes[1 - place] if len(heads) == 2 else None
     left = [str(label) for k, label in enumerate(rows.labels) if k not in set(picked.tolist())]
     notes = [say("Areas without a colour are not in the release.")] if shapes.others else []
     notes += [say("Not on the map: {names}; the table has them.", names=listed(left))] if left else []
-    across = words.axis(domain, block.axes[1 - place]) if len(plain) == 2 else None
     series = ("",) if across is None else tuple(across.names[: values.shape[1]])
     if len(series) > MOST_PANELS:
         told = later("Side by side are {shown} of {all}; the table has all, and the slider shows each where scripts run.")
         notes.append(say(told, shown=MOST_PANELS, all=len(series)))
-    outlines = Outlines(tuple(areas[attribute.categories[k]] for k in picked), shapes.others, shapes.size)
+    outlines = Outlines(tuple(areas[kinds[k]] for k in picked), shapes.others, shapes.size)
     yield Figure(
         "map",
         block.name,
@@ -135,12 +140,15 @@ def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[t
     return [("", Figure("bars", block.name, axis, ("",), values[:, None], half[:, None], words.measure))]
 
 
+def _axis(block: Block, domain: Domain, words: Words, k: int) -> Axis:
+    """The values of a group's attribute, or of a level of it."""
+    place, name = block.axes[k], block.heads(domain.names)[k]
+    return words.axis(domain, place) if name == domain.names[place] else Axis(name, block.labels[k])
+
+
 def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Figure | None:
     names = list(block.heads(domain.names))
-    axes = [
-        words.axis(domain, place) if name == domain.names[place] else Axis(name, labels)
-        for place, name, labels in zip(block.axes, names, block.labels, strict=True)
-    ]
+    axes = [_axis(block, domain, words, k) for k in range(len(names))]
     kinds = [
         "plain" if isinstance(f, Identity | Groups) else "up to" if isinstance(f, Prefix) else "filter"
         for f in block.factors

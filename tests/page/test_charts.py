@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -16,7 +17,9 @@ from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
 from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
+from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.charts.scales import breaks, round_times, scale
+from dpdist.page.charts.small import small
 from dpdist.page.charts.text import lines, width
 from dpdist.page.figures import MOST_POINTS, extremes, figures_of, long_figure, thinned
 from dpdist.page.plots import plot
@@ -266,6 +269,32 @@ def test_one_large_column_leaves_the_map_its_classes() -> None:
     assert len(set(re.findall(r'class="h(\d)"', cells))) >= 3  # 2 where the classes end at the peak
     assert "50,000" in texts(drawn)
     assert re.findall(r'<pattern id="(\w+)"', drawn.svg) == ["nw"]
+
+
+def test_one_large_value_of_few_leaves_the_others_their_classes() -> None:
+    figure = Figure(
+        "heat",
+        "a",
+        Axis("a", ["x", "y", "z"]),
+        ("",),
+        np.array([[283976.0], [5622.0], [900.0]]),
+        np.full((3, 1), 9.0),
+        "People",
+    )
+    assert len(set(classes_of(figure, limits_of(figure)).ravel())) == 3
+
+
+def test_a_giant_is_broken_in_the_overview_too() -> None:
+    values = np.array([[9000.0], [20.0], [18.0], [16.0], [14.0]])
+    figure = Figure("bars", "a", Axis("", list("abcde")), ("",), values, np.ones((5, 1)), "People")
+    tall = [float(top) for top in re.findall(r"V([\d.]+)h", small(figure))]
+    halves = replace(figure, series=("m", "f"), values=np.hstack([values, values]) / 2, half=np.ones((5, 2)))
+    for each in (figure, halves):
+        assert small(each).count('class="break"') == 1
+    assert max(tall) < 20  # the second one is seen
+    assert 'class="break"' not in small(
+        replace(figure, values=values[1:], half=figure.half[1:], axis=Axis("", list("bcde")))
+    )
 
 
 def test_means_are_dots_with_the_two_ends_of_their_intervals() -> None:
