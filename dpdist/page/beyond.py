@@ -22,7 +22,7 @@ def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
     if facts is None and not _bounded(certificate):
         return []
     if facts is None:
-        told = later("{counts}; how many do not is not known ('left_out' would say). {of_counted}")
+        told = later("{counts}; how many do not is not known. {of_counted}")
         return [say(told, counts=_counts(certificate), of_counted=say(OF_COUNTED))]
     persons = [] if facts.get("persons") is None else [_of_persons(certificate, facts)]
     columns = (certificate.get("method") or {}).get("sums", {})

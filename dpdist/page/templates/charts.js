@@ -373,7 +373,7 @@
   const series = document.getElementById("series"), ids = new URLSearchParams(location.search).get("series")?.split(",") ?? [];
   if (series && ids.length && ids.every((id) => /^[A-Za-z0-9][\w.-]{0,149}$/.test(id))) {
     const here = ids.indexOf(series.dataset.release);
-    for (const [text, id] of [[say("Previous:"), ids[here - 1]], [say("Next:"), ids[here + 1]]]) if (here >= 0 && id) {
+    for (const [text, id] of [[say("Previous:"), ids[here - 1]], [say("Next:"), ids[here + 1]], [say("Latest:"), here < ids.length - 2 ? ids.at(-1) : ""]]) if (here >= 0 && id) {
       series.append(" · ", element("a", { href: `../${id}/index.html?series=${ids.join(",")}` }, `${text} ${id}`));
     }
     series.hidden = false;
