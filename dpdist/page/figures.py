@@ -21,6 +21,8 @@ from dpdist.workloads import Block
 
 MOST_SERIES = 4
 """More values of the smaller attribute make a map."""
+DWARFS = 8
+"""A value whose highest count is so many times that of the others would leave them flat beside it."""
 MOST_POINTS = 1000
 """Points of a curve on the page; of longer ones the highest and the lowest of every few steps are drawn."""
 MOST_TILES = 2500
@@ -156,24 +158,40 @@ def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Mat
     if len(axes) == 1:
         return _along(block.name, axes[0], names[0], kinds[0], words, ("",), values[:, None], half[:, None])
     special = [k for k, kind in enumerate(kinds) if kind != "plain"]
-    if not special and min(values.shape) > MOST_SERIES:
+    apart = None if special else _apart(axes, values)
+    if not special and apart is None and min(values.shape) > MOST_SERIES:
         if values.size > MOST_TILES:
             return None
         return _map(block.name, axes, words, values, half)
     ordered = [k for k in (0, 1) if axes[k].edges is not None and values.shape[k] > 2]
     long = int(np.argmax(values.shape))
     along = (
-        special[0] if special else ordered[0] if len(ordered) == 1 and values.shape[1 - ordered[0]] <= MOST_SERIES else long
+        apart
+        if apart is not None
+        else special[0]
+        if special
+        else ordered[0]
+        if len(ordered) == 1 and values.shape[1 - ordered[0]] <= MOST_SERIES
+        else long
     )
     if along == 1:
         values, half = values.T, half.T
     series = tuple(
-        f"{names[1 - along]} {label}" if axes[1 - along].edges is not None else str(label)
+        f"{axes[1 - along].title.split(' (')[0]} {label}" if axes[1 - along].edges is not None else str(label)
         for label in axes[1 - along].labels
     )
     if len(series) > 2 * MOST_SERIES:
         return _map(block.name, [axes[along], axes[1 - along]], words, values, half) if values.size <= MOST_TILES else None
     return _along(block.name, axes[along], names[along], kinds[along], words, series, values, half)
+
+
+def _apart(axes: Sequence[Axis], values: Matrix) -> int | None:
+    """The order along which small charts are drawn, one a value of the other attribute; None where one value dwarfs the others."""
+    ordered = [k for k in (0, 1) if axes[k].edges is not None]
+    if len(ordered) != 1 or min(values.shape) <= MOST_SERIES or values.shape[1 - ordered[0]] > 2 * MOST_SERIES:
+        return None
+    peaks = np.nanmax(values, axis=ordered[0])
+    return ordered[0] if peaks.max() <= DWARFS * np.median(peaks) else None
 
 
 def _map(title: str, axes: Sequence[Axis], words: Words, values: Matrix, half: Matrix) -> Figure:

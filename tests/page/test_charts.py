@@ -297,6 +297,21 @@ def test_a_giant_is_broken_in_the_overview_too() -> None:
     )
 
 
+@pytest.mark.parametrize(("largest", "kind"), [(7.0, "steps"), (9.0, "heat")])
+def test_a_few_series_stand_beside_each_other_unless_one_dwarfs_them(largest: float, kind: str) -> None:
+    domain = Domain((Attribute("age", edges=tuple(range(9))), Attribute("town", categories=tuple("abcde"))))
+    values = np.ones((8, 5))
+    values[3, 0] = largest
+    figure = only(domain, marginals(domain, ways=2).blocks[0], values.ravel().tolist())
+    assert (figure.kind, figure.series) == (kind, tuple("abcde"))
+    if kind == "steps":
+        for screen, columns in ((WIDE, 3), (NARROW, 2)):
+            drawn = charts.draw(figure, screen)
+            assert len({x for x, _ in drawn.places["offsets"]}) == columns
+            assert drawn.svg.count('class="outline s0"') == 5
+            assert [text for text in texts(drawn) if text in "abcde"] == list("abcde")
+
+
 def test_means_are_dots_with_the_two_ends_of_their_intervals() -> None:
     sides = np.array([[17.0], [0.5]]), np.array([[24.0], [62.0]])
     half = (sides[1] - sides[0]) / 2
