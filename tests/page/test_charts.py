@@ -331,6 +331,15 @@ def test_a_band_that_cannot_be_seen_is_said_in_numbers() -> None:
         assert said in plot(figure, "", "r", "t", "people")["caption"]
 
 
+def test_a_band_is_seen_less_in_a_small_chart() -> None:
+    axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
+    for count, said in ((4, "Shaded: 95 % intervals."), (5, "± 1.0 at most")):
+        figure = Figure(
+            "steps", "age", axis, tuple("abcde")[:count], np.full((2, count), 70.0), np.full((2, count), 1.0), "People"
+        )
+        assert said in plot(figure, "", "r", "t", "people")["caption"]
+
+
 def test_texts_are_broken_before_they_are_cut() -> None:
     assert lines("Machine operators assemblers and inspectors", 160, 3)[1] is False
     parts, cut = lines("word " * 40, 100, 2)
