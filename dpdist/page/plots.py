@@ -13,7 +13,7 @@ from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.numbers import digits_for, plain
 
-THIN = 0.015
+THIN = 0.025
 """Intervals of so small a part of a chart's height cannot be seen beside its lines."""
 
 
