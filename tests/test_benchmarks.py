@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -63,6 +64,41 @@ def test_peers(tmp_path: Path) -> None:
 
 def test_the_table_of_peers_in_the_documentation_is_the_result() -> None:
     assert (ROOT / "benchmarks" / "results" / "peers.md").read_text() in (ROOT / "docs" / "peers.md").read_text()
+
+
+def test_the_table_of_charts_in_the_documentation_is_the_result() -> None:
+    page = ROOT / "docs" / "decisions" / "0050-charts.md"
+    assert (ROOT / "benchmarks" / "results" / "charts.md").read_text() in page.read_text()
+
+
+def test_the_table_of_opening_pages_in_the_documentation_is_the_result() -> None:
+    page = ROOT / "docs" / "decisions" / "0013-page.md"
+    assert (ROOT / "benchmarks" / "results" / "opening.md").read_text() in page.read_text()
+
+
+@pytest.mark.slow
+def test_charts(tmp_path: Path) -> None:
+    """dpdist's part; the others need packages of their own."""
+    home = tmp_path / "home"
+    for words in (
+        ["keys", "init"],
+        ["run", str(ROOT / "examples" / "birthplaces" / "release.yaml")],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.cli", *words],
+            env={**os.environ, "DPDIST_HOME": str(home)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    release = next(tmp_path.glob("**/answers.csv")).parent
+    command = [sys.executable, ROOT / "benchmarks" / "charts" / "compare.py", release, "--out", tmp_path / "charts"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| axe-core: violations | none |" in done.stdout
+    assert "| styles that the policy blocks | 0 |" in done.stdout
 
 
 def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import importlib.resources
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,17 @@ class Boundaries:
     areas: tuple[tuple[str, tuple[Ring, ...]], ...]
     others: tuple[Ring, ...]
     size: tuple[int, int]
+
+    def joined(self, groups: Mapping[str, str]) -> Boundaries:
+        """The areas of groups of values.
+
+        Args:
+            groups: the group of each value.
+        """
+        held: dict[str, list[Ring]] = {}
+        for name, rings in self.areas:
+            held.setdefault(groups[name], []).extend(rings)
+        return replace(self, areas=tuple((group, _around(rings)) for group, rings in held.items()))
 
 
 def boundaries(place: str, prop: str, values: Sequence[str], folder: Path) -> Boundaries:
@@ -171,6 +182,30 @@ def on_grid(rings: Sequence[NDArray[np.float64]]) -> tuple[Ring, ...]:
         return kept
     x, y = (int(each) for each in np.rint(rings[0].mean(axis=0)))
     return (((x - 1, y), (x, y - 1), (x + 1, y), (x, y + 1)),)
+
+
+def _around(rings: Sequence[Ring]) -> tuple[Ring, ...]:
+    """The outlines of areas together: steps of the grid that border two of them are left out."""
+    edges: set[tuple[tuple[int, int], tuple[int, int]]] = set()
+    for ring in rings:
+        for (x, y), (other, below) in pairwise((*ring, ring[0])):
+            steps = math.gcd(other - x, below - y)
+            across, down = (other - x) // max(1, steps), (below - y) // max(1, steps)
+            line = [(x + k * across, y + k * down) for k in range(steps + 1)]
+            edges ^= {(min(pair), max(pair)) for pair in pairwise(line)}
+    beside: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for one, two in sorted(edges):
+        beside.setdefault(one, []).append(two)
+        beside.setdefault(two, []).append(one)
+    found = []
+    for start, ends in beside.items():
+        while ends:
+            walk = [start]
+            while len(walk) == 1 or walk[-1] != start:
+                walk.append(beside[walk[-1]].pop())
+                beside[walk[-1]].remove(walk[-2])
+            found.append(_rounded(np.array(walk)))
+    return tuple(filter(None, found))
 
 
 def _rounded(points: NDArray[np.float64]) -> Ring:

@@ -25,7 +25,7 @@ def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
     chosen = [sentence(certificate, certificate[kind]) for kind, sentence in kinds.items() if kind in certificate]
     if chosen or not _bounded(certificate):
         return chosen
-    told = later("{counts}; how many do not is not known ('left_out' would say). {of_counted}")
+    told = later("{counts}; how many do not is not known. {of_counted}")
     return [say(told, counts=_counts(certificate), of_counted=say(OF_COUNTED))]
 
 

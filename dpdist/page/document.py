@@ -73,7 +73,8 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
             place = first, first + block.queries, digits
             numbers = (*content.rounded(*place), *content.intervals(*place, ends)[2:])
         shown, named = without_amounts(block, content.workload.domain, words)
-        figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
+        quiet = (content.means or content.variances) is not None and words.only_a_part(block.name)
+        figures = [] if quiet or drawn >= MOST_CHARTS else _figures(content, named, first, shown, numbers, digits)
         name = named.heading(block.name, block.heads(content.workload.domain.names))
         figures = [(subtitle, replace(figure, ends=ends, name=name)) for subtitle, figure in figures]
         whole = content.whole[len(sections)] if content.whole else None
@@ -87,7 +88,9 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
             listed.append((len(sections), block, numbers))
             rows += block.queries - hidden - beyond
         section = _section(content, named, block, figures, listed=fits, hidden=hidden)
-        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond})
+        sections.append(
+            {**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet, "place": len(sections) + 1}
+        )
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, words, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")

@@ -8,11 +8,12 @@ from typing import Any
 from dpdist.language import say
 from dpdist.page import charts
 from dpdist.page.assets import embedded
+from dpdist.page.charts.curves import TOGETHER
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.numbers import digits_for, plain
 
-THIN = 0.015
+THIN = 0.025
 """Intervals of so small a part of a chart's height cannot be seen beside its lines."""
 
 
@@ -73,7 +74,8 @@ def _intervals(figure: Figure) -> str:
     if figure.kind == "bars":
         return say("Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals.")
     low, high = figure.reach
-    if 2 * float(figure.spreads.max()) < THIN * (max(0.0, high) - min(0.0, low)):
+    thin = THIN if len(figure.series) <= TOGETHER else 3 * THIN  # small charts are a third as tall
+    if 2 * float(figure.spreads.max()) < thin * (max(0.0, high) - min(0.0, low)):
         widest = float(figure.half.max())
         most = plain(widest, digits_for(widest))
         return say("95 % intervals are hardly wider than the lines: ± {most} at most.", most=most)
