@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidInput
 
 COUNTRIES = "countries"
-"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by their codes in ISO 3166-1."""
+"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by ISO 3166-1 (tools/countries.py)."""
 FILE_BYTES = 2**26
 MOST_POINTS = 6000
 """Points of all outlines together: a map of so many takes about 40 kB of a page."""
