@@ -109,14 +109,17 @@ def _copy(one: Edition, place: Path, earlier: Path, noted: tuple[str, str] | Non
     Returns: what the next site is to see.
     """
     same = noted is not None and noted == (one.stamp, look_of(earlier))
-    for name in (*one.certificate["files"], report.SIGNATURE, report.CERTIFICATE):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (same and _linked(earlier / name, place / name)):
-            shutil.copyfile(one.folder / name, place / name)
+    names = (*one.certificate["files"], report.SIGNATURE, report.CERTIFICATE)
+    for inner in {os.path.dirname(name) for name in names}:
+        (place / inner).mkdir(parents=True, exist_ok=True)
+    source, before, target = map(os.fspath, (one.folder, earlier, place))
+    for name in names:
+        if not (same and _linked(f"{before}/{name}", f"{target}/{name}")):
+            shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
     return one.stamp, look_of(place)
 
 
-def _linked(file: Path, name: Path) -> bool:
+def _linked(file: str, name: str) -> bool:
     """Whether a file got a second name, which not every file system gives."""
     try:
         os.link(file, name)
