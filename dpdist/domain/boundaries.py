@@ -30,6 +30,9 @@ ACROSS, TALL = 1440, 1120
 _WHOLE_EARTH = 90.0
 """Degrees of latitude beyond which a map is drawn in an equal-area projection of the Earth."""
 
+LEAST_GAP = 30.0
+"""Degrees of longitude without any area, from which on a map that reaches over 180 degrees is cut there instead."""
+
 Ring = tuple[tuple[int, int], ...]
 _Rings = list[NDArray[np.float64]]
 
@@ -120,6 +123,7 @@ def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
 
 def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
     """The outlines on the finest grid of which they take few enough points."""
+    known = _together(known)
     every = np.concatenate([ring for rings in known.values() for ring in rings])
     (west, south), (east, north) = every.min(axis=0), every.max(axis=0)
     flat = {name: [_projected(ring, (west, east), (south, north)) for ring in rings] for name, rings in known.items()}
@@ -142,6 +146,23 @@ def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
         tuple(ring for name, rings in turned.items() if name not in values for ring in rings),
         size,
     )
+
+
+def _together(known: Mapping[str, _Rings]) -> Mapping[str, _Rings]:
+    """The areas without the widest gap between their longitudes: those on both sides of 180 degrees lie side by side."""
+    rings = [ring for rings in known.values() for ring in rings]
+    places = np.unique(np.concatenate([ring[:, 0] % 360 for ring in rings]))
+    gaps = np.diff(places, append=places[0] + 360)
+    begin = places[(int(gaps.argmax()) + 1) % len(places)]
+    wide = np.ptp(np.concatenate([ring[:, 0] for ring in rings]))
+    if gaps.max() <= max(360 - wide, LEAST_GAP):
+        return known
+    turned = {
+        name: [np.add(ring, ((ring[0, 0] - begin) % 360 + begin - ring[0, 0], 0)) for ring in rings]
+        for name, rings in known.items()
+    }
+    every = np.concatenate([ring[:, 0] for rings in turned.values() for ring in rings])
+    return turned if np.ptp(every) < wide else known  # areas that reach over the gap
 
 
 def _projected(ring: NDArray[np.float64], across: tuple[float, float], up: tuple[float, float]) -> NDArray[np.float64]:
