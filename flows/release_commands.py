@@ -71,7 +71,6 @@ def plan(
     from dpdist.release.trades import compared
     from dpdist.release.which_noise import more_releases
     from dpdist.spec import assumed, load
-    from dpdist.spec.found_first import LeftOut, PrivateBound
 
     job, given = load(spec, period=period), assumed(spec, period=period)
     queries, needs = job.workload.queries, effort_of(job)
@@ -91,14 +90,10 @@ def plan(
     certificate, errors = planned.certificate(), _errors(planned, given.records if given and records is None else records)
     least = None if half_width is None else _least(spec, period, half_width)
     if as_json:
-        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
-        told |= {"errors": [asdict(each) for each in errors], **({} if least is None else {"least_budget": least})}
-        told |= {
-            "warnings": planned.warnings,
-            "refusals": refused,
-            **({"bounds": [each.facts for each in bounds]} if bounds else {}),
-        }
-        out.print_json(json.dumps({**certificate, **told}))
+        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "least_budget": least}
+        told |= {"errors": [asdict(each) for each in errors], "warnings": planned.warnings, "refusals": refused}
+        told |= {"bounds": [each.facts for each in bounds] or None}
+        out.print_json(json.dumps({**certificate, **{name: fact for name, fact in told.items() if fact is not None}}))
     if as_json or quiet:
         _exit_if_refused(refused)
         return
@@ -112,14 +107,20 @@ def plan(
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
-    found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
-    share = float(sum(each.share for each in found if isinstance(each, LeftOut | PrivateBound)))
-    terminal.print_beyond(certificate, share or None)
+    terminal.print_beyond(certificate, _measured_beyond(planned) or None)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(context, planned)
     _exit_if_refused(refused)
+
+
+def _measured_beyond(planned: Plan) -> float:
+    """The share of the budget that measures what bounds leave out."""
+    from dpdist.spec.found_first import LeftOut, PrivateBound
+
+    found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
+    return float(sum(each.share for each in found if isinstance(each, LeftOut | PrivateBound)))
 
 
 def _errors(planned: Plan, records: float | None) -> list[Predicted]:

@@ -59,6 +59,7 @@ WHY_NOT = {
     "page.asked.MOST_SMALL": "in how many bytes whole numbers are written: both ways are read alike",
     "page.charts.bars.SHORT_NAME": SHOWN,
     "page.charts.budget.MOST_ROWS": SHOWN,
+    "page.charts.raster.LEVELS": "how finely a pixel is covered, and no limit",
     "page.charts.curves.MOST_DOTS": SHOWN,
     "page.charts.curves.MOST_EDGES": SHOWN,
     "page.charts.curves.TOGETHER": SHOWN,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidInput
 
 COUNTRIES = "countries"
-"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by their codes in ISO 3166-1."""
+"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by ISO 3166-1 (tools/countries.py)."""
 FILE_BYTES = 2**26
 MOST_POINTS = 6000
 """Points of all outlines together: a map of so many takes about 40 kB of a page."""
@@ -29,6 +29,9 @@ ACROSS, TALL = 1440, 1120
 """Most steps of the grid: half a pixel of a chart each, or more where there are many points."""
 _WHOLE_EARTH = 90.0
 """Degrees of latitude beyond which a map is drawn in an equal-area projection of the Earth."""
+
+LEAST_GAP = 30.0
+"""Degrees of longitude without any area, from which on a map that reaches over 180 degrees is cut there instead."""
 
 Ring = tuple[tuple[int, int], ...]
 _Rings = list[NDArray[np.float64]]
@@ -131,6 +134,7 @@ def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
 
 def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
     """The outlines on the finest grid of which they take few enough points."""
+    known = _together(known)
     every = np.concatenate([ring for rings in known.values() for ring in rings])
     (west, south), (east, north) = every.min(axis=0), every.max(axis=0)
     flat = {name: [_projected(ring, (west, east), (south, north)) for ring in rings] for name, rings in known.items()}
@@ -153,6 +157,23 @@ def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
         tuple(ring for name, rings in turned.items() if name not in values for ring in rings),
         size,
     )
+
+
+def _together(known: Mapping[str, _Rings]) -> Mapping[str, _Rings]:
+    """The areas without the widest gap between their longitudes: those on both sides of 180 degrees lie side by side."""
+    rings = [ring for rings in known.values() for ring in rings]
+    places = np.unique(np.concatenate([ring[:, 0] % 360 for ring in rings]))
+    gaps = np.diff(places, append=places[0] + 360)
+    begin = places[(int(gaps.argmax()) + 1) % len(places)]
+    wide = np.ptp(np.concatenate([ring[:, 0] for ring in rings]))
+    if gaps.max() <= max(360 - wide, LEAST_GAP):
+        return known
+    turned = {
+        name: [np.add(ring, ((ring[0, 0] - begin) % 360 + begin - ring[0, 0], 0)) for ring in rings]
+        for name, rings in known.items()
+    }
+    every = np.concatenate([ring[:, 0] for rings in turned.values() for ring in rings])
+    return turned if np.ptp(every) < wide else known  # areas that reach over the gap
 
 
 def _projected(ring: NDArray[np.float64], across: tuple[float, float], up: tuple[float, float]) -> NDArray[np.float64]:

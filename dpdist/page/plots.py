@@ -20,11 +20,7 @@ THIN = 0.025
 def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str) -> dict[str, Any]:
     """A chart for the templates: its SVGs, its caption, and its numbers for the script."""
     wide, narrow = (charts.draw(figure, width) for width in (charts.WIDE, charts.NARROW))
-    caption = [figure.note]
-    if math.isnan(float(figure.half.max())):
-        caption.append(say("No intervals are known for these answers."))
-    elif (figure.half > 0).any():
-        caption.append(_intervals(figure))
+    caption = [figure.note, intervals_shown(figure)]
     axis = figure.axis
     if axis.clock is not None:
         labels = axis.names
@@ -67,9 +63,11 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
     }
 
 
-def _intervals(figure: Figure) -> str:
+def intervals_shown(figure: Figure) -> str:
     """How a chart shows its intervals, and how wide they are where a curve hides them."""
-    if figure.kind in ("heat", "map"):
+    if math.isnan(float(figure.half.max())):
+        return say("No intervals are known for these answers.")
+    if not (figure.half > 0).any() or figure.kind in ("heat", "map"):
         return ""
     if figure.kind == "bars":
         return say("Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals.")
