@@ -25,7 +25,7 @@ TERMINAL = ROOT / "docs" / "tutorial.md"
 NOTEBOOK = ROOT / "examples" / "notebooks" / "first_release.ipynb"
 EXTRAS = {"terminal": "cli", "notebook": "notebook"}
 """What each tutorial has its reader install."""
-SECTION = re.compile(r"^## (\d+\. .*)$|^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^## (\d+\. [^\n]*)$|^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CELLS = """
 import ast, json, resource, sys, traceback
 
