@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.text import Text
@@ -121,6 +121,21 @@ def _measured_beyond(planned: Plan) -> float:
 
     found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
     return float(sum(each.share for each in found if isinstance(each, LeftOut | PrivateBound)))
+
+
+def sql(
+    spec: SpecPath,
+    dialect: Annotated[Literal["duckdb", "postgresql", "bigquery", "snowflake"], typer.Option(help="of which database")],
+) -> None:
+    """Print the SELECT by which a database bounds what persons add and counts the cells of a spec with 'push_down: true'."""
+    from dpdist.records.extracts import Query
+    from dpdist.spec import load
+
+    job = load(spec)
+    table = job.source.table and job.source.read_of(job.source.table, job.measured.domain)[0]
+    if not isinstance(table, Query) or table.pushed is None:
+        raise InvalidInput("a database counts nothing for this spec: give its records 'sql' and 'push_down: true'")
+    out.print(table.asked(dialect), soft_wrap=True, markup=False, highlight=False)
 
 
 def _errors(planned: Plan, records: float | None) -> list[Predicted]:

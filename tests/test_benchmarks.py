@@ -463,3 +463,22 @@ def test_scheduler(tmp_path: Path) -> None:
     table = table_of(tmp_path, "scheduler", "--rows", "20000", "--columns", "64", "--chunks", "40")
     for line in ("| W'W | plain futures | ", "| sum | dask.array | ", "| nothing | plain futures, ten items a task | 4 |"):
         assert line in table
+
+
+def test_tutorials_are_divided_into_their_steps() -> None:
+    """Every block and cell is in a step: what a reader runs is what is timed."""
+    tutorials = runpy.run_path(str(ROOT / "benchmarks" / "tutorials.py"))
+    steps = tutorials["terminal_steps"]()
+    assert [step.title[:2] for step in steps] == [f"{number}." for number in range(1, 8)]
+    blocks = re.findall(r"^```(?!text)\w+", (ROOT / "docs" / "tutorial.md").read_text(), re.MULTILINE)
+    assert sum(len(step.blocks) for step in steps) == len(blocks)
+    cells = json.loads((ROOT / "examples" / "notebooks" / "first_release.ipynb").read_text())["cells"]
+    assert len(tutorials["notebook_steps"]()) == sum(cell["cell_type"] == "code" for cell in cells)
+
+
+@pytest.mark.slow
+def test_tutorials_run_in_fresh_environments(tmp_path: Path) -> None:
+    """Each with what it has its reader install, each step after the step before it."""
+    table = table_of(tmp_path, "tutorials", "--again", "0")
+    assert "| 7. In Python |" in table
+    assert "| Publish |" in table
