@@ -13,8 +13,6 @@ from dpdist.domain import Domain
 from dpdist.grids import groups as grids
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.stability import Distance
-from dpdist.strategies import visits
-from dpdist.strategies.bands import banded
 from dpdist.strategies.base import matrix_mechanism_cost
 from dpdist.strategies.groups import persons_by_cell
 from dpdist.strategies.lower_factors import over_series
@@ -201,37 +199,6 @@ def test_an_attribute_that_no_query_names_bounds_nothing() -> None:
     assert steps_bound(more, visiting(2, 2)).lower_bound == steps_bound(asked, visiting(2, 2)).lower_bound
     one = steps_bound(filtered(6, "x0", [running_sum(6)]), visiting(2, 2)).lower_bound
     assert steps_bound(asked, visiting(2, 2)).lower_bound == 2 * one
-
-
-def test_a_bound_of_fewer_steps_bounds_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights of 96 longer steps spread over 192: persons keep their distance, and the bound is below every strategy's error; it is
-    above that of 48 steps, whose weights it begins with, and below that of all 192."""
-    monkeypatch.setattr(visits, "COARSE_ROUNDS", (12, 6))
-    workload, moved = filtered(192, "x0", [running_sum(192)]), visiting(3, 50)
-    bound = steps_bound(workload, moved)
-    assert bound.spread == 2
-    for chain in bound.columns:
-        assert all(2 * (later - step) >= 50 for step, later in zip(chain, chain[1:], strict=False))
-    mean = bound.mean_square(192)
-    by_hand = np.zeros((192, 192))
-    for chain, weight in zip(bound.columns, bound.weights, strict=True):
-        for offset in range(2):
-            u = np.zeros(192)
-            u[[2 * step + offset for step in chain]] = 1.0
-            by_hand += weight / 2 * np.outer(u, u)
-    np.testing.assert_allclose(mean, by_hand, atol=1e-15)
-    assert root_of(workload.gram(), mean)[0] ** 2 == pytest.approx(bound.lower_bound, rel=1e-9)
-    found = banded(workload, moved=moved)
-    grid = found.grid_for(workload, moved)
-    assert found.workload_cost is not None
-    assert bound.lower_bound < found.workload_cost * (grid.sensitivity * grid.spacing) ** 2 < 1.3 * bound.lower_bound
-    of_levels = {}
-    for rounds in ((12,), (12, 6, 4)):
-        monkeypatch.setattr(visits, "COARSE_ROUNDS", rounds)
-        of_levels[rounds] = steps_bound(workload, moved).lower_bound
-    assert of_levels[12,] < bound.lower_bound < of_levels[12, 6, 4]
-    monkeypatch.setattr(visits, "COARSE_WORK", 0)
-    assert steps_bound(workload, moved).lower_bound == of_levels[12,]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
