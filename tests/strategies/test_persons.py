@@ -14,7 +14,7 @@ from dpdist.grids import groups as grids
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.stability import Distance
 from dpdist.strategies.base import matrix_mechanism_cost
-from dpdist.strategies.groups import persons_by_cell
+from dpdist.strategies.groups import answers_persons, persons_by_cell
 from dpdist.strategies.lower_factors import over_series
 from dpdist.strategies.persons import least_error, length, root_of
 from dpdist.strategies.proofs import PersonsBound
@@ -162,6 +162,38 @@ def test_more_diagonals_prove_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> 
     found = grids._concave(gram, 3)
     monkeypatch.setattr(grids, "DIAGONALS", 1)
     assert grids._listed(gram, 3) <= found < grids._concave(gram, 3)
+
+
+@pytest.mark.parametrize(("most", "beyond"), [(1, 1.02), (2, 1.12), (3, 1.1), (8, 1.12)])
+def test_more_cells_get_a_strategy_near_the_optimum(most: int, beyond: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is below the certified optimum and the strategy's error above it, for every set of cells. The proof is computed again
+    from what is kept."""
+    moved, workload = Distance(1, replaced=False, groups=most), prefix(8)
+    best = persons_by_cell(workload, moved)
+    monkeypatch.setattr("dpdist.strategies.groups.UNLIKE_CELLS", 4)
+    found = persons_by_cell(workload, moved)
+    assert found.persons is not None
+    assert best.persons is not None
+    assert found.persons.chain is not None
+    least, cost = cost_of(best, workload.gram(), most), cost_of(found, workload.gram(), most)
+    assert 0.9 * best.persons.lower_bound < found.persons.lower_bound <= least * (1 + 1e-9)
+    assert least * (1 - 1e-4) <= cost <= beyond * least
+    again = PersonsBound.of(json.loads(json.dumps(found.persons.facts())), found.persons.numbers)
+    assert root_of(workload.gram(), again.mean_square(8))[0] ** 2 == pytest.approx(found.persons.lower_bound, rel=1e-9)
+    monkeypatch.setattr("dpdist.strategies.groups.MANY_CELLS", 7)
+    assert not answers_persons(workload)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("most", "gap"), [(3, 0.03), (8, 0.1)])
+def test_128_prefixes_of_persons(most: int, gap: float) -> None:
+    """0.20 and 0.46 by the optimum for records."""
+    workload, moved = prefix(128), Distance(1, replaced=False, groups=most)
+    found = persons_by_cell(workload, moved)
+    grid = found.grid_for(workload, moved)
+    assert found.persons is not None
+    cost = found.cost(workload) * (grid.sensitivity * grid.spacing / found.sensitivity) ** 2
+    assert found.persons.lower_bound < cost < (1 + gap) * found.persons.lower_bound
 
 
 def visiting(most: int, separation: int) -> Distance:
