@@ -1019,7 +1019,11 @@ class Claimed:
             alone = sum(w * (s + t) for (s, t), w in sizes.items()) / cells
             pairs = sum(w * ((s - t) ** 2 - s - t) for (s, t), w in sizes.items()) / (cells * max(cells - 1, 1))
             return (np.full((cells, cells), pairs) + (alone - pairs) * np.eye(cells)) / sum(sizes.values())
-        columns, weights, places = self.arrays["bound_columns"], self.arrays["bound_0"], -(-cells // spread)
+        weights, places = self.arrays["bound_0"], -(-cells // spread)
+        if "bound_onward" in self.arrays:
+            mean = mean_of_chain(weights, self.arrays["bound_onward"], -(-apart // spread), most)
+            return mean if spread == 1 else np.kron(mean, np.eye(spread) / spread)[:cells, :cells]
+        columns = self.arrays["bound_columns"]
         few(len(columns) * places, MOST_NUMBERS, "the contributions")
         listed = np.zeros((len(columns), places + 1))
         listed[np.arange(len(columns))[:, None], columns] = 1  # what fills up short columns lies at the end, and is left out
@@ -1446,6 +1450,24 @@ class Claimed:
 
     def check_gap(self, found: Any) -> str:
         return near(found, found) or at_least(1 + found, self.cost / self.bound, 3e-6)
+
+
+def mean_of_chain(first: Array, onward: Array, apart: int, most: int) -> Array:
+    """The mean of u u' over persons whose first step has the shares ``first``, of whom ``onward``, row by row, go from a step to one that
+    is ``apart`` or more after it, up to ``most`` steps. Of a millionth each is in one step only, every one alike."""
+    steps = first.size
+    few(steps, MOST_CELLS // 2, "the steps of persons")
+    moves = np.zeros((steps, steps))
+    moves[np.triu_indices(steps, apart)] = onward
+    right = min(first.min(), moves.min()) >= 0 and abs(first.sum() - 1) < 1e-9 and moves.sum(axis=1).max() <= 1
+    near(bool(right), True, what="contributions that a person may make: ")
+    visited = np.diag(first)
+    together = visited.copy()
+    for _ in range(min(most, -(-steps // apart)) - 1):
+        alone, visited = np.diag(visited) @ moves, visited @ moves
+        np.fill_diagonal(visited, alone)
+        together += visited
+    return np.asarray((1 - 1e-6) * (together + np.triu(together, 1).T) + 1e-6 / steps * np.eye(steps))
 
 
 # ---- what bounds leave out ---------------------------------------------------------------------------------------------------------

@@ -108,7 +108,6 @@ WHY_NOT = {
     "strategies.exponential.MEMORY": ITERATED,
     "strategies.factorisation.DOUBLING": ITERATED,
     "strategies.groups.ALIKE_CELLS": COMPARED,
-    "strategies.groups.UNLIKE_CELLS": COMPARED,
     "strategies.inexact.MEMORY": ITERATED,
     "strategies.learnt_products.LEARNT_VALUES": COMPARED,
     "strategies.pure_marginals.EVERY": COMPARED,

@@ -121,6 +121,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         "domain": {"age": {"from": 0, "to": 140}}, "workload": RUNNING, "mechanism": "triangular",
         "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
     },
+    "many steps of a person in a stream": {
+        **SERIES, "domain": {"age": {"from": 0, "to": 140, "outside": "drop"}}, "workload": RUNNING, "mechanism": "banded",
+        "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
+    },
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
     "wide marginals": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}]},
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
@@ -493,6 +497,7 @@ COA, TERMS, PERSON, TABLES = (
 ORBITS, GROUPS, TOTALS = "symmetric over several kinds, replace-one", "persons by group", "bounded totals, replace-one"
 IN_ALL = "persons by group and in all"
 TAKEN, ROUNDS, MODELLED = "persons by group, replaced", "adaptive, add-remove", "modelled answers"
+MANY_STEPS = "many steps of a person in a stream"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
 WORST, WORST_PRODUCT, WORST_TABLES = (
@@ -742,6 +747,9 @@ LIES: dict[str, Lie] = {
     ),
     "a larger lower bound for persons in steps": (PERSON, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "steps of a person that are too close": (PERSON, "lower bound", later(horizon("bound_columns", lambda steps: steps // 2))),
+    "more than all persons who go on": (MANY_STEPS, "lower bound", later(horizon("bound_onward", lambda shares: shares * 1.1))),
+    "persons who do not sum to one": (MANY_STEPS, "lower bound", later(horizon("bound_0", lambda shares: shares * 1.01))),
+    "a larger lower bound for persons in many steps": (MANY_STEPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a horizon that is measured in another way": (PERSON, "cost", later(horizon("factor_0", lambda matrix: matrix * 2))),
     "a certificate that the ledger has not published": (COA, "ledger", later(appended("release.json", " "))),
 }  # fmt: skip

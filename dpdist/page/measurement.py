@@ -116,6 +116,8 @@ def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, M
         for row, cells in zip(columns, weights.columns, strict=True):
             row[: len(cells)] = cells
         listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
+        if weights.chain is not None:
+            listed = {"bound_0": weights.chain.first, "bound_onward": weights.chain.onward.astype(np.float32)}
         return {
             "weights": "persons",
             "attributes": [],

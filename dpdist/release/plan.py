@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-import numpy as np
-
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import Grid, Norm
@@ -318,12 +316,13 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     queries, moved = job.workload.queries, job.moved
     if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
         work = Planning(context)
-        name = name_for(queries, "persons", moved, "bounds")
+        name = name_for(queries, "chain", moved, "bounds")
         found = work.kept(name)
         if found is None:
             work.tell("bounding the optimum for persons")
-            found = work.keep(name, np.zeros(1), work.largest(steps_bound, queries, moved).facts())
-        proofs.append(PersonsBound.of(found[1]))
+            bound = work.largest(steps_bound, queries, moved)
+            found = work.keep(name, bound.numbers, bound.facts())
+        proofs.append(PersonsBound.of(found[1], found[0]))
     return max(proofs, key=lambda each: each.lower_bound, default=None)
 
 
