@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.operators import Matrix
-from dpdist.quantities.intervals import fieller
+from dpdist.quantities.intervals import fieller, interval_within
 from dpdist.quantities.left_out import Share
 
 SEEN = 4.0
@@ -145,9 +145,10 @@ def _share(values: Matrix, covariance: Matrix, width: float) -> Share:
     """A ratio of two estimates."""
     if values[1] <= 0.0:
         return Share(0.5, 0.0, 1.0)
-    low, high = fieller(values, covariance, width) or (0.0, 1.0)
-    value, low, high = np.clip((values[0] / values[1], low, high), 0.0, 1.0).tolist()
-    return Share(value, low, high)
+    ratio, interval = float(values[0] / values[1]), fieller(values, covariance, width)
+    if interval is None:
+        return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
+    return Share(*interval_within(ratio, interval, (0.0, 1.0)))
 
 
 def of_block(

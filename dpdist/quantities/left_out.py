@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from dpdist.operators import Matrix
-from dpdist.quantities.intervals import fieller
+from dpdist.quantities.intervals import fieller, interval_within
 
 SEEN = 2.0
 """Standard errors above zero from which on persons beyond some number of records are seen."""
@@ -99,6 +99,7 @@ class NoisyCounts:
             return Share(0.5, 0.0, 1.0)
         found = fieller(values, rows @ rows.T * self.deviation**2, self.width)
         within = float(off @ np.maximum(self.counts, 0.0)) / float(values[1])
-        low, high = (0.0, 1.0) if found is None else (found[0] - within, found[1] + within)
-        value, low, high = np.clip((values[0] / values[1], low, high), 0.0, 1.0).tolist()
-        return Share(value, low, high)
+        ratio = float(values[0] / values[1])
+        if found is None:
+            return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
+        return Share(*interval_within(ratio, (found[0] - within, found[1] + within), (0.0, 1.0)))

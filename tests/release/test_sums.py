@@ -340,7 +340,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
         ({"sums": {"amount": {"from": 0, "to": 1, "step": 0.3}}}, "a whole number of steps apart"),
         ({"sums": {"amount": {"from": 0, "to": 50_000, "step": 0.01}}}, "from 1 to 1,048,576, found 5,000,000"),
         ({"sums": {"amount": {"from": 0, "to": 9, "missing": "none"}}}, "'missing' of a sum is 'drop'"),
-        ({"sums": {"age": {"from": 0, "to": 9}}}, "distinct names, found"),
+        ({"sums": {"age": {"from": 0, "to": 9}}}, "call its bins 'age_in_bins'"),
         ({"sums": {"amount": {"from": 0, "to": 9}, "tip": {"from": 0, "to": 9}}}, "no group of the workload asks for 'tip'"),
         ({"sums": {}}, "there are no amounts 'amount' to add up; declared under 'sums' are none"),
         (

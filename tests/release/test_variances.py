@@ -264,7 +264,8 @@ def test_variances_are_published_shown_and_asked_for_alike(
         assert all(f"{row['value']} {row['standard_error']}" in printed for row in rows)
     page = (folder / "index.html").read_text()
     assert 'id="variances"' in page
-    assert ">Squares of Amount paid by Branch<" in page
+    assert ">Squares of Amount paid by Branch<" not in page  # it only serves the variances, which are drawn themselves
+    assert "Variance of Amount paid by Branch" in page
     assert "EUR squared" in page
     assert "Standard deviation of Amount paid by Branch" in page
     assert "'squares' of their squares" in (folder / "answers.csv-metadata.json").read_text()
