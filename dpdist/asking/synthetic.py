@@ -168,19 +168,19 @@ def model(published: Published, redrawn: int = 0) -> Model:
     if (cells := sum(math.prod(domain.shape[axis] for axis in each) for each in axes)) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
     seed = int(measurement.digest[:12], 16)
-    everybody, error = published.estimates({0: np.ones((1, domain.shape[0]))})
+    totals = [published.estimates({axis: np.ones((1, domain.shape[axis]))}) for axis in range(plain)]
+    value, error = min(((float(values[0]), float(errors[0])) for values, errors in totals), key=lambda each: each[1])
     level = (
-        0.0
-        if not redrawn
-        else float(scipy.special.ndtri(np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()))
+        scipy.special.ndtri(np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()) if redrawn else 0.0
     )
-    total = float(everybody[0] + level * error[0])
+    total = max(value + level * error, 1e-9)
     try:
         tables = posterior_tables(
             axes,
             domain.shape,
-            max(total, 1e-9),
+            total,
             lambda each: _read(published, each, domain.shape),
+            lambda axis, vectors: published.estimates({axis: vectors}),
             (seed, redrawn) if redrawn else None,
         )
     except NotMeasured:

@@ -1,8 +1,8 @@
 """Non-negative tables of counts given unbiased noisy ones: means, or draws, of a posterior that is estimated from the noisy tables.
 
-Tables are taken in the order of their sizes: every attribute, what several tables share, the tables themselves. What is expected of a cell
-follows from the smaller tables (independent attributes, fitted to the tables that they share), and its count is that number times an
-unknown ratio. Ratios of cells of which like counts are expected come from one mixture of Gamma distributions, among them one of nothing at
+Tables are taken in the order of their sizes: every attribute, halved until single values are reached, what several tables share, and the
+tables themselves. What is expected of a cell follows from those before (even halves; independent attributes, fitted to what tables share),
+and its count is that number times an unknown ratio. Ratios of cells of which like counts are expected come from one mixture of Gamma distributions, among them one of nothing at
 all and two that are close to 1; its weights are those under which the noisy cells are most likely, found by a few steps of expectation and
 maximisation, which end early so that no ratio is ruled out. The noise of a cell is taken for Gaussian and, given the smaller tables, for
 independent of that of others. A draw is fitted to the smaller tables that were drawn before it, by corrections in proportion to variances.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
+from functools import partial
 
 import numpy as np
 import scipy.special
@@ -51,6 +51,7 @@ def posterior_tables(
     shape: Sequence[int],
     total: float,
     read: Callable[[Axes], tuple[Matrix, Matrix]],
+    sums: Callable[[int, Matrix], tuple[Matrix, Matrix]],
     draw: tuple[int, int] | None = None,
 ) -> list[Matrix]:
     """The tables, non-negative and of the total each; tables agree as far as corrections bring them.
@@ -60,23 +61,54 @@ def posterior_tables(
         shape: sizes of the attributes.
         total: number of records.
         read: unbiased estimates of a table and their standard errors, in records.
+        sums: the same of sums over some values of one attribute, given as vectors of zeros and ones, (sums, values).
         draw: a seed and the number of the draw, from 0: draws of a seed have their quantiles spread evenly. None for means.
     """
-    inside = sorted({part for axes in wanted for part in _parts(axes, wanted)} | set(wanted), key=lambda s: (len(s), s))
-    found: dict[Axes, Matrix] = {}
-    for place, axes in enumerate(inside):
+    found = {
+        (axis,): _attribute(shape[axis], total, partial(sums, axis), draw and (draw[0], draw[1], axis))
+        for axis in sorted({axis for axes in wanted for axis in axes})
+    }
+    inside = sorted(
+        {*wanted, *(part for axes in wanted for part in _shared(axes, wanted))} - set(found), key=lambda s: (len(s), s)
+    )
+    for place, axes in enumerate(inside, len(shape)):
         sizes = tuple(shape[axis] for axis in axes)
-        smaller = [s for s in found if set(s) < set(axes) and not any(set(s) < set(o) < set(axes) for o in found)]
-        lower = {s: found[s] for s in smaller} or {(): np.array(total)}
-        ones = [found.get((axis,), np.full(shape[axis], total / shape[axis])) for axis in axes]
-        expected = _product(ones, total)
+        smaller = [s for s in found if set(s) < set(axes)]
+        lower = {s: found[s] for s in smaller if not any(set(s) < set(other) for other in smaller)}
+        expected = _product([found[axis,] for axis in axes], total)
         if any(len(s) > 1 for s in lower):
             expected = _proportional(expected, axes, lower)
-        levels = None if draw is None else _levels(draw, place, expected.size)
         values, errors = read(axes)
+        levels = draw and _levels((*draw, place), expected.size)
         cells, variances = posterior(values.ravel(), errors.ravel(), expected.ravel(), levels)
         found[axes] = agreeing(cells.reshape(sizes), variances.reshape(sizes), axes, lower)
     return [found[axes] for axes in wanted]
+
+
+def _attribute(
+    size: int, total: float, sums: Callable[[Matrix], tuple[Matrix, Matrix]], draw: tuple[int, int, int] | None
+) -> Matrix:
+    """The table of one attribute: its values are halved again and again, so that sums of many keep the little error that they have."""
+    ends, table = np.array([0, size]), np.array([total])
+    while len(table) < size:
+        middles = (ends[1:] + ends[:-1]) // 2
+        halved = np.unique([*ends, *middles])
+        parents = np.searchsorted(ends, halved[:-1], side="right") - 1
+        expected = (table / np.diff(ends))[parents] * np.diff(halved)
+        inside = (np.arange(size) >= halved[:-1, None]) & (np.arange(size) < halved[1:, None])
+        values, errors = sums(inside.astype(np.float64))
+        cells, variances = posterior(values, errors, expected, draw and _levels((*draw, len(halved)), expected.size))
+        table, ends = _within_parents(cells, variances, parents, table), halved
+    return table
+
+
+def _within_parents(cells: Matrix, variances: Matrix, parents: Matrix, totals: Matrix) -> Matrix:
+    """Cells that are brought to the totals of their parents, as ``agreeing`` does."""
+    for _ in range(SWEEPS):
+        share = (totals - np.bincount(parents, cells)) / np.bincount(parents, variances)
+        cells = np.maximum(cells + variances * share[parents], 0.0)
+    cells = cells + 1e-12
+    return np.asarray(cells * (totals / np.bincount(parents, cells))[parents])
 
 
 def posterior(values: Matrix, errors: Matrix, expected: Matrix, levels: Matrix | None = None) -> tuple[Matrix, Matrix]:
@@ -115,9 +147,8 @@ def agreeing(table: Matrix, variances: Matrix, axes: Axes, lower: Mapping[Axes, 
     return _proportional(table + 1e-12, axes, lower)
 
 
-def _parts(axes: Axes, wanted: Sequence[Axes]) -> Iterator[Axes]:
-    """Each attribute of a table, and what it shares with others."""
-    yield from combinations(axes, 1)
+def _shared(axes: Axes, wanted: Sequence[Axes]) -> Iterator[Axes]:
+    """What a table shares with others, of two attributes or more."""
     for other in wanted:
         shared = tuple(axis for axis in axes if axis in other)
         if other != axes and len(shared) > 1:
@@ -150,10 +181,10 @@ def _across(table: Matrix, axes: Axes, part: Axes) -> Matrix:
     return table.reshape([next(sizes) if axis in part else 1 for axis in axes])
 
 
-def _levels(draw: tuple[int, int], place: int, cells: int) -> Matrix:
+def _levels(draw: tuple[int, ...], cells: int) -> Matrix:
     """Levels of quantiles, one a cell: each draw's are independent and uniform, those of one cell lie far apart over draws."""
-    seed, number = draw
-    state = np.random.RandomState([seed >> 32, seed % 2**32, place])  # NumPy keeps its streams the same for ever
+    seed, number, *place = draw
+    state = np.random.RandomState([seed >> 32, seed % 2**32, *place])  # NumPy keeps its streams the same for ever
     return np.asarray((state.random_sample(cells) + number * GOLDEN) % 1.0)
 
 
@@ -179,11 +210,16 @@ def _likely(values: Matrix, errors: Matrix, expected: Matrix) -> tuple[Matrix, M
     out = np.empty((len(MIXTURE), *middles.shape))
     for place, (ratio, form) in enumerate(MIXTURE):
         if ratio:
-            out[place] = np.diff(scipy.special.gammainc(form, form * edges / (ratio * expected)[:, None]), axis=1)
+            out[place] = np.diff(_below(form, form * edges / (ratio * expected)[:, None]), axis=1)
         else:
             out[place] = 0.0
             out[place][low == 0, 0] = 1.0
     return edges, out * noise
+
+
+def _below(form: float, values: Matrix) -> Matrix:
+    """The Gamma distribution of a shape; that of shape 2 in closed form, which takes a fifth of the time."""
+    return np.asarray(-np.expm1(-values) - values * np.exp(-values) if form == 2 else scipy.special.gammainc(form, values))
 
 
 def _weights(likely: Matrix) -> Matrix:
