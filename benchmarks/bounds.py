@@ -7,12 +7,18 @@ A table of ten groups, in which records lie alike, is released under rho. A tent
 OpenDP's way is its quantile of the persons' numbers of records (report noisy max, the same candidates) at 0.9, 0.95 and 0.99. The
 error is the root of the mean squared error of a group's count, noise and records that do not count together. So is that of a group's sum
 of amounts (in steps, three records of each person), of which a tenth of the budget chooses the largest one.
+
+    python -m benchmarks.bounds groups
+
+counts persons by group: 100 groups, of which the one in place i is 1/i as frequent, every cell measured by itself. A tenth of rho chooses
+in how many groups a person counts, beside guesses that have all of it. It needs no OpenDP.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -41,11 +47,11 @@ PAID: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 }
 
 
-def chosen(rule: CountsBySize, counts: np.ndarray, variance: float, seen: float) -> int:
+def chosen(rule: CountsBySize, counts: np.ndarray, variances: np.ndarray, seen: float, spread: float) -> int:
     """The bound that dpdist chooses."""
     noisy = rule.noisy(counts, lambda count: rule.noise.draw(os.urandom(32), count=count)) / 2.0**UNIT_BITS
     found = NoisyCounts(rule.firsts, rule.lasts, noisy, rule.noise.deviation / 2.0**UNIT_BITS, 1.96, seen)
-    return found.chosen(variance, 1 / GROUPS)
+    return found.chosen(variances, spread)
 
 
 def quantile(rule: CountsBySize, sizes: np.ndarray, rho: float, alpha: float, moved: int) -> Callable[[], int]:
@@ -83,7 +89,7 @@ def row(name: str, sizes: np.ndarray, rho: Fraction, *, most: int, each: int, pa
         return float((each * k) ** 2 / (2 * float(rho) * part) + (np.maximum(sizes - k, 0).sum() / GROUPS) ** 2)
 
     variance = GROUPS * each**2 / (2 * float(rho) * 0.9)
-    ways = [lambda: chosen(rule, counts, variance, seen)]
+    ways = [lambda: chosen(rule, counts, variance * rule.lasts**2.0, seen, 1 / GROUPS)]
     ways += [quantile(rule, sizes, float(rho) / 10, alpha, each) for alpha in QUANTILES]
     found = [math.sqrt(np.mean([error(way(), 0.9) for _ in range(RUNS)])) for way in ways]
     best = min(error(k, 1.0) for k in rule.lasts.tolist()) ** 0.5
@@ -91,8 +97,61 @@ def row(name: str, sizes: np.ndarray, rho: Fraction, *, most: int, each: int, pa
     return f"| {name} | {sizes.size:,} | {float(rho):g} | {cells} |"
 
 
+CELLS, MOST_OF_PERSON = 100, 100
+"""Groups in all, and the most of a person that are told apart."""
+GUESSES = (1, 4, 16, 100)
+NUMBERS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "Poisson 3 + 1": lambda state, many: state.poisson(3, many) + 1,
+    "lognormal(1, 1)": lambda state, many: np.maximum(1, np.exp(state.normal(1, 1, many)).round()),
+    "Pareto 1.2": lambda state, many: np.floor(state.pareto(1.2, many)) + 1,
+}
+
+
+def lost_by_group(numbers: np.ndarray, state: np.random.Generator, bounds: list[int]) -> dict[int, np.ndarray]:
+    """Persons of each group who do not count there, for every bound. A person's groups come in an order drawn by their frequency."""
+    keys = state.exponential(size=(numbers.size, CELLS)) * np.arange(1, CELLS + 1)  # Efraimidis & Spirakis 2006
+    rank = np.argsort(np.argsort(keys, axis=1), axis=1)
+    has = rank < numbers[:, None]
+    return {bound: (has & (rank >= bound)).sum(axis=0).astype(np.float64) for bound in bounds}
+
+
+def row_of_groups(name: str, numbers: np.ndarray, rho: Fraction, lost: dict[int, np.ndarray]) -> str:
+    """The errors of counts by group under a chosen bound and under guesses."""
+    counts = np.bincount(numbers, minlength=MOST_OF_PERSON + 1)
+    rule = counts_by_size(MOST_OF_PERSON, Loss.gaussian(rho / 10), "add-remove")
+
+    def error(bound: int, part: float) -> float:
+        return float(bound / (2 * float(rho) * part) + np.mean(lost[bound] ** 2))
+
+    variances = CELLS * rule.lasts / (2 * float(rho) * 0.9)
+    bounds = [chosen(rule, counts, variances, SEEN, 1 / CELLS) for _ in range(RUNS)]
+    found = math.sqrt(np.mean([error(bound, 0.9) for bound in bounds]))
+    errors = [error(bound, 1.0) ** 0.5 for bound in GUESSES] + [
+        min(error(bound, 1.0) for bound in rule.lasts.tolist()) ** 0.5
+    ]
+    cells = " | ".join(f"{value:,.0f}" for value in (found, *errors))
+    return f"| {name} | {numbers.size:,} | {float(rho):g} | {min(bounds)} to {max(bounds)} | {cells} |"
+
+
+def groups() -> None:
+    """Print the table of persons by group."""
+    guesses = " | ".join(f"{guess}, guessed" for guess in GUESSES)
+    print(f"| groups of a person | persons | rho | chosen | dpdist | {guesses} | best |\n{'|---' * (6 + len(GUESSES))}|")
+    bounds = sorted({*counts_by_size(MOST_OF_PERSON, Loss.gaussian(1), "add-remove").lasts.tolist(), *GUESSES})
+    for name, draw in NUMBERS.items():
+        for many in (3_000, 30_000):
+            state = np.random.default_rng(1)
+            numbers = np.minimum(draw(state, many), CELLS).astype(np.int64)
+            lost = lost_by_group(numbers, state, bounds)
+            for rho in (Fraction(1, 20), Fraction(1, 200)):
+                print(row_of_groups(name, numbers, rho, lost), flush=True)
+
+
 def main() -> None:
     """Print the tables of benchmarks/results/bounds.md."""
+    if sys.argv[1:] == ["groups"]:
+        groups()
+        return
     for title, drawn, most, each, parts, guess, seen in (
         ("records of a person | persons", DRAWN, MOST, 1, QUARTERS, 10, SEEN),
         ("amounts of a record | records", PAID, AMOUNTS, RECORDS, WHOLES, 100, beyond.SEEN),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import colorsys
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ LIGHT = {
     "accent": "#1d5c9e", "none": "#d3d9e0",
     "c0": "#2166ac", "c1": "#c2510c", "c2": "#1a7f4b", "c3": "#7b3fc4", "c4": "#8a6100", "c5": "#0b7285",
     "h0": "#eaf2fb", "h1": "#cfe1f3", "h2": "#a6cae8", "h3": "#73aed9", "h4": "#4189c4", "h5": "#2163a4", "h6": "#0c3c78",
-    "t0": "#1b2430", "t1": "#1b2430", "t2": "#1b2430", "t3": "#111820", "t4": "#ffffff", "t5": "#ffffff", "t6": "#ffffff",
+    "t0": "#1b2430", "t1": "#1b2430", "t2": "#1b2430", "t3": "#111820", "t4": "#0b1118", "t5": "#ffffff", "t6": "#ffffff",
 }  # fmt: skip
 DARK = {
     "ink": "#e8ecf1", "soft": "#b3bdc9", "line": "#36414f", "axis": "#8592a1", "paper": "#12181f", "raised": "#1b232d",
@@ -24,6 +25,8 @@ DARK = {
     "h0": "#1b3350", "h1": "#1b4470", "h2": "#1f578b", "h3": "#2a6aa6", "h4": "#4f8fcb", "h5": "#8dbce8", "h6": "#d3e7fb",
     "t0": "#e8ecf1", "t1": "#e8ecf1", "t2": "#f2f5f8", "t3": "#ffffff", "t4": "#0b1118", "t5": "#0b1118", "t6": "#0b1118",
 }  # fmt: skip
+CLASSES = tuple(f"h{k}" for k in range(7))
+"""The colours of classes on maps: those of a publisher are its own first colour, as light as these are."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 MOST_LOGO = 32 * 1024
 MOST_FONT = 64 * 1024
@@ -42,7 +45,7 @@ class Look:
     Attributes:
         name: of the publisher, in the head of its pages.
         accent, accent_dark: colour of links and buttons on light and dark screens, #rrggbb; empty for dpdist's own.
-        bars, bars_dark: the first colour of charts.
+        bars, bars_dark: the first colour of charts, from which those of classes on maps follow.
         font: families of the reader's own fonts, by commas.
         logo, face: a picture, and a font in WOFF2 which is called 'publisher', as ``data:`` addresses.
     """
@@ -98,6 +101,8 @@ class Look:
         own = {
             target: getattr(self, which) for which, (of, target) in _OWN.items() if of is colours and getattr(self, which)
         }
+        if bars := own.get("c0"):
+            own |= {name: as_light(bars, colours[name]) for name in CLASSES}
         return "".join(f"--{name}:{colour};" for name, colour in {**colours, **own}.items())
 
     def facts(self) -> dict[str, str]:
@@ -135,10 +140,28 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def as_light(colour: str, other: str) -> str:
+    """A colour of the same hue that is as light as another: it has the contrasts of that, up to rounding.
+
+    Args:
+        colour, other: as #rrggbb.
+    """
+    hue, _, saturation = colorsys.rgb_to_hls(*_parts(colour))
+    low, high = 0.0, 1.0
+    for _ in range(16):
+        middle = (low + high) / 2
+        found = "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, middle, saturation))
+        low, high = (middle, high) if _luminance(found) < _luminance(other) else (low, middle)
+    return found
+
+
 def _luminance(colour: str) -> float:
-    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _parts(colour))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _parts(colour: str) -> list[float]:
+    return [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
 
 
 def logo_of(path: Path) -> str:

@@ -386,7 +386,11 @@ def ratio(values: Array, joint: Array, width: float, within: tuple[float, float]
     if square <= 0:
         return float(np.clip(found, low, high)), None, low, high
     spread = math.sqrt(max(middle**2 - square * constant, 0.0))
-    value, first, last = np.clip([found, (middle - spread) / square, (middle + spread) / square], low, high).tolist()
+    value = float(np.clip(found, low, high))  # an interval about a value beyond the range moves into it with the value
+    first, last = (
+        max((middle - spread) / square + value - found, low),
+        min((middle + spread) / square + value - found, high),
+    )
     error = math.sqrt(max(joint[0, 0] - 2 * found * joint[0, 1] + found**2 * joint[1, 1], 0.0)) / abs(below)
     return value, min(error, (high - low) / 2) if low < found < high else None, first, last
 
@@ -696,12 +700,21 @@ class Claimed:
             shares *= int(first + steps) if amounts.get("alone") else of_squares if amounts.get("squares") else steps
         return shares
 
+    def groups_of_person(self, privacy: Facts) -> int:
+        """In how many cells one person counts: in each table of totals in as many of its groups as are allowed, or in all."""
+        most = int(privacy.get("most_groups_of_one_person", 0))
+        with_total = [axis for axis, each in enumerate(self.facts["attributes"]) if each.get("total") is not None]
+        sizes = [size - (axis in with_total) for axis, size in enumerate(self.shape)]
+        kept = itertools.product(*([0, 1] if axis in with_total else [1] for axis in range(len(sizes))))
+        groups = [math.prod(size for size, here in zip(sizes, some, strict=True) if here) for some in kept]
+        return sum(min(most, each) for each in groups) if with_total and most else max(most, 1)
+
     def reach(self, privacy: Facts) -> int:
         """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise."""
         power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
         if any("bound" in each.get("amounts", {}) for each in self.facts["attributes"]):
             return self.reach_of_totals(replaced)
-        k, cells = int(privacy["most_records_of_one_person"]) * self.shares, int(privacy.get("most_groups_of_one_person", 1))
+        k, cells = int(privacy["most_records_of_one_person"]) * self.shares, self.groups_of_person(privacy)
         if (steps := privacy.get("participations_of_one_person")) is not None:
             return self.reach_of_steps(k, int(steps), int(privacy["separation"]), replaced)
         # cells that are measured one by one are orthogonal: of several a squared length adds up
@@ -832,7 +845,7 @@ class Claimed:
         return sum(
             (
                 Fraction(self.certificate.get(name, {}).get("rho", 0))
-                for name in ("chosen_bound", "chosen_range", "left_out", "quantiles")
+                for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")
             ),
             Fraction(0),
         )
@@ -995,7 +1008,7 @@ class Claimed:
     def mean_square_of(self, given: Facts, cells: int) -> Array:
         spread, replaced = int(given["spread"]), self.privacy["neighbours"] == "replace-one"
         sizes = {tuple(map(int, f"{key}-0".split("-")[:2])): float(w) for key, w in given["sizes"].items()}
-        most = int(self.privacy.get("participations_of_one_person") or self.privacy["most_groups_of_one_person"])
+        most = int(self.privacy.get("participations_of_one_person") or self.groups_of_person(self.privacy))
         apart = int(self.privacy.get("separation", 1))
         if sizes:  # of one number of cells all sets alike
             right = all(
@@ -1006,7 +1019,11 @@ class Claimed:
             alone = sum(w * (s + t) for (s, t), w in sizes.items()) / cells
             pairs = sum(w * ((s - t) ** 2 - s - t) for (s, t), w in sizes.items()) / (cells * max(cells - 1, 1))
             return (np.full((cells, cells), pairs) + (alone - pairs) * np.eye(cells)) / sum(sizes.values())
-        columns, weights, places = self.arrays["bound_columns"], self.arrays["bound_0"], -(-cells // spread)
+        weights, places = self.arrays["bound_0"], -(-cells // spread)
+        if "bound_onward" in self.arrays:
+            mean = mean_of_chain(weights, self.arrays["bound_onward"], -(-apart // spread), most)
+            return mean if spread == 1 else np.kron(mean, np.eye(spread) / spread)[:cells, :cells]
+        columns = self.arrays["bound_columns"]
         few(len(columns) * places, MOST_NUMBERS, "the contributions")
         listed = np.zeros((len(columns), places + 1))
         listed[np.arange(len(columns))[:, None], columns] = 1  # what fills up short columns lies at the end, and is left out
@@ -1433,6 +1450,24 @@ class Claimed:
 
     def check_gap(self, found: Any) -> str:
         return near(found, found) or at_least(1 + found, self.cost / self.bound, 3e-6)
+
+
+def mean_of_chain(first: Array, onward: Array, apart: int, most: int) -> Array:
+    """The mean of u u' over persons whose first step has the shares ``first``, of whom ``onward``, row by row, go from a step to one that
+    is ``apart`` or more after it, up to ``most`` steps. Of a millionth each is in one step only, every one alike."""
+    steps = first.size
+    few(steps, MOST_CELLS // 2, "the steps of persons")
+    moves = np.zeros((steps, steps))
+    moves[np.triu_indices(steps, apart)] = onward
+    right = min(first.min(), moves.min()) >= 0 and abs(first.sum() - 1) < 1e-9 and moves.sum(axis=1).max() <= 1
+    near(bool(right), True, what="contributions that a person may make: ")
+    visited = np.diag(first)
+    together = visited.copy()
+    for _ in range(min(most, -(-steps // apart)) - 1):
+        alone, visited = np.diag(visited) @ moves, visited @ moves
+        np.fill_diagonal(visited, alone)
+        together += visited
+    return np.asarray((1 - 1e-6) * (together + np.triu(together, 1).T) + 1e-6 / steps * np.eye(steps))
 
 
 # ---- what bounds leave out ---------------------------------------------------------------------------------------------------------

@@ -55,11 +55,7 @@ def show(
         if as_csv:
             terminal.print_csv(rows)
             return
-        made = (
-            {}
-            if group is not None
-            else {what: report.means_in(folder, certificate, what) for what in ("means", "variances")}
-        )
+        made = report.made_in(folder, certificate) if group is None else {}
         if as_json:
             told = {"certificate": certificate, "signed_by": key, "answers": rows}
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
@@ -73,9 +69,7 @@ def show(
             terminal.print_targets(certificate)
             terminal.print_privacy(certificate)
         terminal.print_answers(rows, total)
-        for what, listed in made.items():
-            terminal.print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
-        terminal.print_quantiles(certificate, limit)
+        terminal.print_made(made, certificate, limit)
         terminal.print_beyond(certificate)
         terminal.print_post_processing(certificate)
         if "suppression" in certificate:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.text import Text
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpdist.spec import Job
 
 FIRST = 12
-"""Answers, and quantiles, that a run prints."""
+"""Answers, and means, variances and quantiles, that a run prints."""
 
 
 def plan(
@@ -68,11 +68,11 @@ def plan(
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
     from dpdist.release.setting import setting_of
+    from dpdist.release.trades import compared
     from dpdist.release.which_noise import more_releases
-    from dpdist.spec import load
-    from dpdist.spec.found_first import FoundFirst
+    from dpdist.spec import assumed, load
 
-    job = load(spec, period=period)
+    job, given = load(spec, period=period), assumed(spec, period=period)
     queries, needs = job.workload.queries, effort_of(job)
     if not (as_json or quiet):
         out.print(Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells"))
@@ -86,13 +86,14 @@ def plan(
         takes = stage_memory(planned, context.engine)
         refused = [str(refusal) for refusal in refused_by(context, planned)]
         more = more_releases(context.ledger, planned.job, planned.options)
-    certificate, errors = planned.certificate(), _errors(planned, records)
+        bounds = compared(context, given)
+    certificate, errors = planned.certificate(), _errors(planned, given.records if given and records is None else records)
     least = None if half_width is None else _least(spec, period, half_width)
     if as_json:
-        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
-        told |= {"errors": [asdict(each) for each in errors], **({} if least is None else {"least_budget": least})}
-        told |= {"warnings": planned.warnings, "refusals": refused}
-        out.print_json(json.dumps({**certificate, **told}))
+        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "least_budget": least}
+        told |= {"errors": [asdict(each) for each in errors], "warnings": planned.warnings, "refusals": refused}
+        told |= {"bounds": [each.facts for each in bounds] or None}
+        out.print_json(json.dumps({**certificate, **{name: fact for name, fact in told.items() if fact is not None}}))
     if as_json or quiet:
         _exit_if_refused(refused)
         return
@@ -101,17 +102,40 @@ def plan(
         terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
         terminal.print_rounds(_drowned(planned), records)
     terminal.print_predicted(errors, least and f"{half_width} needs {least}")
+    terminal.print_bounds(given, bounds)
     terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
-    names = job.guarantee.names
-    terminal.print_beyond(certificate, float(names.share) if isinstance(names, FoundFirst) and names.of_bounds else None)
+    terminal.print_beyond(certificate, _measured_beyond(planned) or None)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(context, planned)
     _exit_if_refused(refused)
+
+
+def _measured_beyond(planned: Plan) -> float:
+    """The share of the budget that measures what bounds leave out."""
+    from dpdist.spec.found_first import LeftOut, PrivateBound
+
+    found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
+    return float(sum(each.share for each in found if isinstance(each, LeftOut | PrivateBound)))
+
+
+def sql(
+    spec: SpecPath,
+    dialect: Annotated[Literal["duckdb", "postgresql", "bigquery", "snowflake"], typer.Option(help="of which database")],
+) -> None:
+    """Print the SELECT by which a database bounds what persons add and counts the cells of a spec with 'push_down: true'."""
+    from dpdist.records.extracts import Query
+    from dpdist.spec import load
+
+    job = load(spec)
+    table = job.source.table and job.source.read_of(job.source.table, job.measured.domain)[0]
+    if not isinstance(table, Query) or table.pushed is None:
+        raise InvalidInput("a database counts nothing for this spec: give its records 'sql' and 'push_down: true'")
+    out.print(table.asked(dialect), soft_wrap=True, markup=False, highlight=False)
 
 
 def _errors(planned: Plan, records: float | None) -> list[Predicted]:
@@ -204,7 +228,7 @@ def run(
         terminal.print_beyond(certificate)
         if report.has_rows(folder):  # 'formats: [zarr]' has none
             terminal.print_answers(*report.first_rows(folder, group=None, limit=FIRST))
-        terminal.print_quantiles(certificate, FIRST)
+        terminal.print_made(report.made_in(folder, report.certificate_of(folder)), certificate, FIRST)
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
     terminal.print_targets(certificate)
     out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
     from dpdist.release.memory import StageMemory
     from dpdist.release.predicted import Predicted
+    from dpdist.release.trades import Compared
     from dpdist.spec.budgets import ReleaseBudgetSpec
+    from dpdist.spec.other_bounds import Assumptions
     from dpdist.workloads import Workload
 
 UNBROKEN = 100_000
@@ -180,6 +182,27 @@ def print_predicted(groups: Sequence[Predicted], least: str | None) -> None:
         out.print(f"a 95 % half width of {least}")
 
 
+def print_bounds(given: Assumptions | None, bounds: Sequence[Compared]) -> None:
+    """What is predicted under several values of each bound, on assumed records, and which has the least error."""
+    from rich.table import Table
+
+    if given is None:
+        return
+    out.print(
+        f"assumed, no record was read: {given.words}. Each group of queries: the 95 % half width, what a usual "
+        "answer loses to the bounds, and noise and loss together as a share of it; 'error' is that of all groups",
+        soft_wrap=True,
+    )
+    for bound in bounds:
+        names = [f"{each.group} ({each.unit})" for each in bound.best.groups[:SIDE_BY_SIDE]]
+        table = Table(bound.key, "lost", *names, "error", "", box=None, pad_edge=False)
+        for each in bound.tried:
+            cells = [f"± {of.half_width:,.4g} - {of.lost:,.4g} ({of.share:.0%})" for of in each.groups[:SIDE_BY_SIDE]]
+            marks = [*(["least"] if each is bound.best else []), *(["as in the spec"] if each.value == bound.own else [])]
+            table.add_row(f"{each.value:,.10g}", f"{each.lost:.1%}", *cells, f"{each.error:.1%}", ", ".join(marks))
+        out.print(table)
+
+
 def print_targets(certificate: Mapping[str, Any]) -> None:
     """Whether the targets of the spec are reached, and the least budget that reaches them."""
     if "targets" not in certificate:
@@ -280,7 +303,7 @@ def print_beyond(certificate: Mapping[str, Any], share: float | None = None) -> 
     """
     from dpdist.page.beyond import beyond_sentences
 
-    if share is not None and not {"left_out", "chosen_bound", "chosen_range"} & set(certificate):
+    if share is not None and not {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate):
         out.print(f"{share:.0%} of the budget will measure what the bounds leave out.")
         return
     for sentence in beyond_sentences(certificate):
@@ -300,6 +323,13 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
     out.print(table)
     if len(rows) < total:
         out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
+
+
+def print_made(made: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
+    """The first means, variances and quantiles of a published release; 0 prints all."""
+    for what, rows in made.items():
+        print_means(rows[: limit or None], len(rows), what.removesuffix("s"))
+    print_quantiles(certificate, limit)
 
 
 def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> None:
@@ -390,6 +420,8 @@ def print_kept(groups: Iterable[Kept], lacking: Sequence[str]) -> None:
 
 GROUPS = 20
 """Groups of queries whose errors are listed."""
+SIDE_BY_SIDE = 4
+"""Of these, groups that are compared under several bounds."""
 SMALL = 10
 """Answers below, such as ratios, are shown with more decimals."""
 

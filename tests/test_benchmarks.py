@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -63,6 +64,41 @@ def test_peers(tmp_path: Path) -> None:
 
 def test_the_table_of_peers_in_the_documentation_is_the_result() -> None:
     assert (ROOT / "benchmarks" / "results" / "peers.md").read_text() in (ROOT / "docs" / "peers.md").read_text()
+
+
+def test_the_table_of_charts_in_the_documentation_is_the_result() -> None:
+    page = ROOT / "docs" / "decisions" / "0050-charts.md"
+    assert (ROOT / "benchmarks" / "results" / "charts.md").read_text() in page.read_text()
+
+
+def test_the_table_of_opening_pages_in_the_documentation_is_the_result() -> None:
+    page = ROOT / "docs" / "decisions" / "0013-page.md"
+    assert (ROOT / "benchmarks" / "results" / "opening.md").read_text() in page.read_text()
+
+
+@pytest.mark.slow
+def test_charts(tmp_path: Path) -> None:
+    """dpdist's part; the others need packages of their own."""
+    home = tmp_path / "home"
+    for words in (
+        ["keys", "init"],
+        ["run", str(ROOT / "examples" / "birthplaces" / "release.yaml")],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.cli", *words],
+            env={**os.environ, "DPDIST_HOME": str(home)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    release = next(tmp_path.glob("**/answers.csv")).parent
+    command = [sys.executable, ROOT / "benchmarks" / "charts" / "compare.py", release, "--out", tmp_path / "charts"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| axe-core: violations | none |" in done.stdout
+    assert "| styles that the policy blocks | 0 |" in done.stdout
 
 
 def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
@@ -427,3 +463,22 @@ def test_scheduler(tmp_path: Path) -> None:
     table = table_of(tmp_path, "scheduler", "--rows", "20000", "--columns", "64", "--chunks", "40")
     for line in ("| W'W | plain futures | ", "| sum | dask.array | ", "| nothing | plain futures, ten items a task | 4 |"):
         assert line in table
+
+
+def test_tutorials_are_divided_into_their_steps() -> None:
+    """Every block and cell is in a step: what a reader runs is what is timed."""
+    tutorials = runpy.run_path(str(ROOT / "benchmarks" / "tutorials.py"))
+    steps = tutorials["terminal_steps"]()
+    assert [step.title[:2] for step in steps] == [f"{number}." for number in range(1, 8)]
+    blocks = re.findall(r"^```(?!text)\w+", (ROOT / "docs" / "tutorial.md").read_text(), re.MULTILINE)
+    assert sum(len(step.blocks) for step in steps) == len(blocks)
+    cells = json.loads((ROOT / "examples" / "notebooks" / "first_release.ipynb").read_text())["cells"]
+    assert len(tutorials["notebook_steps"]()) == sum(cell["cell_type"] == "code" for cell in cells)
+
+
+@pytest.mark.slow
+def test_tutorials_run_in_fresh_environments(tmp_path: Path) -> None:
+    """Each with what it has its reader install, each step after the step before it."""
+    table = table_of(tmp_path, "tutorials", "--again", "0")
+    assert "| 7. In Python |" in table
+    assert "| Publish |" in table

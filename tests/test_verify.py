@@ -68,6 +68,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
     "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
     "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
+    "a number of groups that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.of_groups()},
     "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
@@ -92,6 +93,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
                            "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 3}}},
     "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
+    "persons by group and in all": {"table": test_persons.visits(), **test_persons.ASKED, "domain": test_persons.TOTALS},
     "persons by group, replaced": {"table": test_persons.visits(), **test_persons.ASKED, "neighbours": "replace-one"},
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
     "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
@@ -117,6 +119,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "steps of a person, triangular": {**SERIES, "workload": RUNNING, "records": STEPS, "mechanism": "triangular"},
     "many steps of a person, triangular": {
         "domain": {"age": {"from": 0, "to": 140}}, "workload": RUNNING, "mechanism": "triangular",
+        "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
+    },
+    "many steps of a person in a stream": {
+        **SERIES, "domain": {"age": {"from": 0, "to": 140, "outside": "drop"}}, "workload": RUNNING, "mechanism": "banded",
         "records": {"path": "records.parquet", "person": {"participations": 10, "separation": 12}},
     },
     "steps of a person who is replaced": {**SERIES, "workload": RUNNING, "records": COLUMN, "neighbours": "replace-one"},
@@ -489,7 +495,9 @@ COA, TERMS, PERSON, TABLES = (
     "wide tables",
 )
 ORBITS, GROUPS, TOTALS = "symmetric over several kinds, replace-one", "persons by group", "bounded totals, replace-one"
+IN_ALL = "persons by group and in all"
 TAKEN, ROUNDS, MODELLED = "persons by group, replaced", "adaptive, add-remove", "modelled answers"
+MANY_STEPS = "many steps of a person in a stream"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
 WORST, WORST_PRODUCT, WORST_TABLES = (
@@ -639,6 +647,9 @@ LIES: dict[str, Lie] = {
     "a smaller rho beside the choice of a range": (
         "a range that is chosen", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(9, 10))),
     ),
+    "a smaller epsilon beside the choice of a number of groups": (
+        "a number of groups that is chosen", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.98),
+    ),
     "a smaller epsilon beside the choice of a range": (
         "a range that is chosen, Laplace noise", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.9),
     ),
@@ -694,6 +705,9 @@ LIES: dict[str, Lie] = {
     "an answer from orbits": (ORBITS, "answers", told("answer", lambda value: value + 0.1)),
     "a smaller cost of orbits": (ORBITS, "cost", scaled("cost", 1 - 1e-8)),
     "more groups of a person": (GROUPS, "sensitivity", lambda of: of.privacy.update(most_groups_of_one_person=4)),
+    "the reach of a person in all": (IN_ALL, "sensitivity", lambda of: of.privacy.update(
+        sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 8 // 9))),
+    "a larger lower bound for persons in all": (IN_ALL, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "an answer on persons": (GROUPS, "answers", told("answer", lambda value: value + 0.1)),
     "a standard error of persons": (GROUPS, "standard errors", told("standard_error", lambda value: value * 0.99)),
     "a larger lower bound for persons": (GROUPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
@@ -733,6 +747,9 @@ LIES: dict[str, Lie] = {
     ),
     "a larger lower bound for persons in steps": (PERSON, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "steps of a person that are too close": (PERSON, "lower bound", later(horizon("bound_columns", lambda steps: steps // 2))),
+    "more than all persons who go on": (MANY_STEPS, "lower bound", later(horizon("bound_onward", lambda shares: shares * 1.1))),
+    "persons who do not sum to one": (MANY_STEPS, "lower bound", later(horizon("bound_0", lambda shares: shares * 1.01))),
+    "a larger lower bound for persons in many steps": (MANY_STEPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a horizon that is measured in another way": (PERSON, "cost", later(horizon("factor_0", lambda matrix: matrix * 2))),
     "a certificate that the ledger has not published": (COA, "ledger", later(appended("release.json", " "))),
 }  # fmt: skip

@@ -125,6 +125,10 @@ class Published:
         """
         out: list[Answer] = []
         for text in asked:
+            known = self._published_quantiles(text)
+            if known:
+                out += known
+                continue
             made = questions.question(self.measurement.domain, text)
             if not isinstance(made, TotalOf):
                 self._check_counted()
@@ -228,6 +232,33 @@ class Published:
             for first in range(0, len(flat), len(factors)):
                 own = slice(first, first + len(factors))
                 yield statistic.made(told, values[own], covariance[own, own], width, ranges)
+
+    def _published_quantiles(self, text: str) -> list[Answer]:
+        """Quantiles that the release chose and published, where a text asks for them; they are computed from nothing else.
+
+        Raises: InvalidInput for others of a column that was not counted.
+        """
+        facts, asked = self.certificate.get("quantiles"), questions.named_quantile(text)
+        if facts is None or asked is None or asked.of not in facts["columns"]:
+            return []
+        where = asked.where or {}
+        rows = [row for row in facts["rows"] if row["of"] == asked.of and math.isclose(row["at"], asked.share)]
+        rows = [row for row in rows if where.items() <= row["group"].items()]
+        if asked.where is not None and {*asked.by, *where} == {*facts["by"]} and rows:
+            return [
+                Answer(
+                    text, row["value"], None, row["low_95"], row["high_95"], {name: row["group"][name] for name in asked.by}
+                )
+                for row in rows
+            ]
+        if asked.of in self.measurement.domain.columns:
+            return []
+        by = f" by {', '.join(facts['by'])}" if facts["by"] else ""
+        shares = sorted({row["at"] for row in facts["rows"]})
+        raise InvalidInput(
+            f"quantiles of {asked.of!r} were chosen{by} at {', '.join(f'{share:g}' for share in shares)}, and no others: ask for "
+            f"'quantile {shares[0]:g} of {asked.of}{by}'"
+        )
 
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
         of = asked.of

@@ -81,6 +81,20 @@ class Quantile:
 
 
 @dataclass(frozen=True)
+class NamedQuantile:
+    """A quantile as a line of text names it: it may be a published one, of a column that no attribute is.
+
+    Attributes:
+        where: the value of each attribute that must have one; None for any other condition.
+    """
+
+    share: float
+    of: str
+    by: tuple[str, ...]
+    where: dict[str, str] | None
+
+
+@dataclass(frozen=True)
 class Top:
     """The combinations of some attributes' values with the most records."""
 
@@ -130,6 +144,23 @@ def question(domain: Domain, text: str) -> Question:
     if of_least:
         return AtLeast(float(of_least[2]), _groupings(domain.grouped, of_least[1]), among)
     return _sum_of(domain, body, among)
+
+
+def named_quantile(text: str) -> NamedQuantile | None:
+    """The quantile that a line of text names, None where it asks for something else."""
+    body, *where = parted(text, r"\swhere\s")
+    asked = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
+    if asked is None:
+        return None
+    name, *by = parted(asked[2], r"\sby\s")
+    given = [parted(each, r"=") for some in where for each in parted(some, ",")]
+    alone = all(len(each) == 2 and not re.search("[<>!~|]$", each[0].strip()) for each in given)
+    return NamedQuantile(
+        0.5 if asked[1] is None else float(asked[1]),
+        _unquoted(name.strip()),
+        tuple(_unquoted(each.strip()) for some in by for each in parted(some, r",|\sand\s")),
+        {_unquoted(each[0].strip()): _unquoted(each[1].strip()) for each in given} if alone else None,
+    )
 
 
 def _sum_of(domain: Domain, text: str, among: Linear) -> Sum | TotalOf:

@@ -61,6 +61,7 @@ class Attribute:
         labels: of the declared values, and after construction of the bins that follow them, too.
         missing, other: the label of the bin of records without a value, and of those with another value than the declared ones;
             ``DROP`` or ``NOWHERE``; None leaves them to ``outside``.
+        total: the label of a last bin, for whoever has records with any of these values; no record is counted there by its own value.
         named: whether the labels of the values are words of the publisher's.
         levels: groups of the values that queries may ask for by a name of their own.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
@@ -80,6 +81,7 @@ class Attribute:
     levels: tuple[Level, ...] = ()
     amounts: Amounts | None = None
     line: Line | None = field(default=None, repr=False)
+    total: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
@@ -109,7 +111,7 @@ class Attribute:
         taken = next((label for label in self.extra if label in labels or label in self.categories), None)
         if taken is not None:
             raise InvalidInput(
-                f"attribute {self.name!r}: {taken!r} is a declared value and cannot be the label of 'missing' or 'other'; choose another"
+                f"attribute {self.name!r}: {taken!r} is a declared value, and no label of 'missing', 'other' or 'total'; choose another"
             )
         object.__setattr__(self, "labels", labels + self.extra)
 
@@ -139,7 +141,7 @@ class Attribute:
     @property
     def extra(self) -> tuple[str, ...]:
         """Labels of the bins after the declared values."""
-        given = (label for label in (self.other, self.missing) if label not in (None, DROP, NOWHERE))
+        given = (label for label in (self.other, self.missing, self.total) if label not in (None, DROP, NOWHERE))
         return tuple(dict.fromkeys(str(label) for label in given))
 
     @property
@@ -166,6 +168,11 @@ class Attribute:
     def other_code(self) -> int:
         """Code of records with another value than the declared ones, unless it is clipped."""
         return self._code_of(self.other)
+
+    @property
+    def total_code(self) -> int:
+        """Code of all values together, where they have a bin."""
+        return self._code_of(self.total)
 
     def _code_of(self, label: str | None) -> int:
         if label is None:

@@ -10,7 +10,7 @@ import importlib.resources
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidInput
 
 COUNTRIES = "countries"
-"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by their codes in ISO 3166-1."""
+"""In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by ISO 3166-1 (tools/countries.py)."""
 FILE_BYTES = 2**26
 MOST_POINTS = 6000
 """Points of all outlines together: a map of so many takes about 40 kB of a page."""
@@ -29,6 +29,9 @@ ACROSS, TALL = 1440, 1120
 """Most steps of the grid: half a pixel of a chart each, or more where there are many points."""
 _WHOLE_EARTH = 90.0
 """Degrees of latitude beyond which a map is drawn in an equal-area projection of the Earth."""
+
+LEAST_GAP = 30.0
+"""Degrees of longitude without any area, from which on a map that reaches over 180 degrees is cut there instead."""
 
 Ring = tuple[tuple[int, int], ...]
 _Rings = list[NDArray[np.float64]]
@@ -47,6 +50,17 @@ class Boundaries:
     areas: tuple[tuple[str, tuple[Ring, ...]], ...]
     others: tuple[Ring, ...]
     size: tuple[int, int]
+
+    def joined(self, groups: Mapping[str, str]) -> Boundaries:
+        """The areas of groups of values.
+
+        Args:
+            groups: the group of each value.
+        """
+        held: dict[str, list[Ring]] = {}
+        for name, rings in self.areas:
+            held.setdefault(groups[name], []).extend(rings)
+        return replace(self, areas=tuple((group, _around(rings)) for group, rings in held.items()))
 
 
 def boundaries(place: str, prop: str, values: Sequence[str], folder: Path) -> Boundaries:
@@ -120,6 +134,7 @@ def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
 
 def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
     """The outlines on the finest grid of which they take few enough points."""
+    known = _together(known)
     every = np.concatenate([ring for rings in known.values() for ring in rings])
     (west, south), (east, north) = every.min(axis=0), every.max(axis=0)
     flat = {name: [_projected(ring, (west, east), (south, north)) for ring in rings] for name, rings in known.items()}
@@ -142,6 +157,23 @@ def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
         tuple(ring for name, rings in turned.items() if name not in values for ring in rings),
         size,
     )
+
+
+def _together(known: Mapping[str, _Rings]) -> Mapping[str, _Rings]:
+    """The areas without the widest gap between their longitudes: those on both sides of 180 degrees lie side by side."""
+    rings = [ring for rings in known.values() for ring in rings]
+    places = np.unique(np.concatenate([ring[:, 0] % 360 for ring in rings]))
+    gaps = np.diff(places, append=places[0] + 360)
+    begin = places[(int(gaps.argmax()) + 1) % len(places)]
+    wide = np.ptp(np.concatenate([ring[:, 0] for ring in rings]))
+    if gaps.max() <= max(360 - wide, LEAST_GAP):
+        return known
+    turned = {
+        name: [np.add(ring, ((ring[0, 0] - begin) % 360 + begin - ring[0, 0], 0)) for ring in rings]
+        for name, rings in known.items()
+    }
+    every = np.concatenate([ring[:, 0] for rings in turned.values() for ring in rings])
+    return turned if np.ptp(every) < wide else known  # areas that reach over the gap
 
 
 def _projected(ring: NDArray[np.float64], across: tuple[float, float], up: tuple[float, float]) -> NDArray[np.float64]:
@@ -171,6 +203,30 @@ def on_grid(rings: Sequence[NDArray[np.float64]]) -> tuple[Ring, ...]:
         return kept
     x, y = (int(each) for each in np.rint(rings[0].mean(axis=0)))
     return (((x - 1, y), (x, y - 1), (x + 1, y), (x, y + 1)),)
+
+
+def _around(rings: Sequence[Ring]) -> tuple[Ring, ...]:
+    """The outlines of areas together: steps of the grid that border two of them are left out."""
+    edges: set[tuple[tuple[int, int], tuple[int, int]]] = set()
+    for ring in rings:
+        for (x, y), (other, below) in pairwise((*ring, ring[0])):
+            steps = math.gcd(other - x, below - y)
+            across, down = (other - x) // max(1, steps), (below - y) // max(1, steps)
+            line = [(x + k * across, y + k * down) for k in range(steps + 1)]
+            edges ^= {(min(pair), max(pair)) for pair in pairwise(line)}
+    beside: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for one, two in sorted(edges):
+        beside.setdefault(one, []).append(two)
+        beside.setdefault(two, []).append(one)
+    found = []
+    for start, ends in beside.items():
+        while ends:
+            walk = [start]
+            while len(walk) == 1 or walk[-1] != start:
+                walk.append(beside[walk[-1]].pop())
+                beside[walk[-1]].remove(walk[-2])
+            found.append(_rounded(np.array(walk)))
+    return tuple(filter(None, found))
 
 
 def _rounded(points: NDArray[np.float64]) -> Ring:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,18 @@ class Domain:
     def amounts(self) -> tuple[Attribute, ...]:
         """The columns of amounts."""
         return tuple(a for a in self.attributes if a.amounts is not None)
+
+    @property
+    def totals(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of attributes of which all values are counted together, too, by their places: first none, then of those with a total."""
+        axes = [axis for axis, attribute in enumerate(self.attributes) if attribute.total is not None]
+        return tuple(chain.from_iterable(combinations(axes, number) for number in range(len(axes) + 1)))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """How many groups there are where the values of each of these sets (``totals``) are taken together."""
+        sizes = [attribute.size - (attribute.total is not None) for attribute in self.attributes]
+        return tuple(math.prod(size for axis, size in enumerate(sizes) if axis not in some) for some in self.totals)
 
     @property
     def read(self) -> tuple[Attribute, ...]:

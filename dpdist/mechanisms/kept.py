@@ -55,11 +55,16 @@ def kept_dense(
 def kept_for_persons(work: PlanWorkspace, name: str, mechanism: str, solve: Callable[[], DenseStrategy]) -> DenseStrategy:
     """A strategy for persons in several cells or steps, kept as a matrix over the cells with its proof."""
 
+    numbers = f"{name}-persons"
+
     def facts(solved: Strategy) -> dict[str, Any]:
+        if solved.persons is not None and solved.persons.chain is not None:
+            work.keep(numbers, solved.persons.numbers, {})
         return {**_facts(solved), "persons": None if solved.persons is None else solved.persons.facts()}
 
     operator, known = _kept_matrix(work, name, solve, facts, None)
-    proof = None if known["persons"] is None else PersonsBound.of(known["persons"])
+    stored = work.kept(numbers)
+    proof = None if known["persons"] is None else PersonsBound.of(known["persons"], None if stored is None else stored[0])
     record = Solve(known["method"], known["stop"], ())
     return DenseStrategy(mechanism, operator, known["cost"], known["lower_bound"], record, persons=proof)
 

@@ -7,7 +7,7 @@ from dpdist.operators.line import AllRanges, Groups, Haar, Identity, ListedRange
 from dpdist.operators.padded import Padded
 from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
 from dpdist.operators.tall import Generated, RowSource, RowsScaled, Saved, Tall
-from dpdist.operators.toeplitz import Circulant, Ring, Toeplitz
+from dpdist.operators.toeplitz import Circulant, Ring, StepMeans, Toeplitz
 from dpdist.operators.transforms import Dyadic, Fourier, Hadamard
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Scaled",
     "Sparse",
     "Stack",
+    "StepMeans",
     "Tall",
     "Toeplitz",
     "Total",

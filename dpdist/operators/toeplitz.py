@@ -10,6 +10,7 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Entries, Listed, Matrix, Operator
+from dpdist.operators.dense import Dense
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,21 @@ class Toeplitz(Operator):
             if begin < end:
                 out[begin - start : end - start] += self.entries.read(begin - low, end - low)
         return out
+
+
+class StepMeans(Dense):
+    """Means of the steps that a filter holds: each row divided by its sum, which is smaller at the ends of a series.
+
+    The rows are held one by one, (steps, steps) numbers.
+    """
+
+    def __init__(self, filtered: Toeplitz) -> None:
+        rows = filtered.rows(0, filtered.n)
+        super().__init__(rows / rows.sum(axis=1, keepdims=True))
+        self.filtered = filtered
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return self.filtered.row_names(start, stop, *cells)
 
 
 class Circulant(Toeplitz):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache, partial
 from typing import Any
+from urllib.parse import urljoin
 
 import jinja2
 from markupsafe import Markup, escape
@@ -126,6 +127,13 @@ def link(text: str) -> str:
     if re.fullmatch(r"[^\s@:/?#]+@[\w.-]+", text):
         return f"mailto:{text}"
     return f"https://spdx.org/licenses/{text}.html" if re.fullmatch(r"(CC|ODC|ODbL|PDDL|OGL)[\w.-]*\d", text) else ""
+
+
+def below(address: str | None, name: str) -> str:
+    """Where a file lies beside a page, if it is known where the page or its folder will be; else nothing."""
+    if not re.match("https?://", address or ""):
+        return ""
+    return urljoin(f"{address}" if re.search(r"/[^/]*\.html?$|/$", f"{address}") else f"{address}/", name)
 
 
 def day(text: str) -> str:

@@ -14,21 +14,19 @@ WIDEST = 0.5
 
 def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
     """What bounds on persons and on amounts leave out, as far as it is known; nothing where nothing is bounded."""
-    chosen, facts = certificate.get("chosen_bound"), certificate.get("left_out")
-    if chosen is not None:
-        return [_chosen(chosen)]
-    if "chosen_range" in certificate:
-        return [_chosen_range(certificate, certificate["chosen_range"])]
-    if facts is None and not _bounded(certificate):
-        return []
-    if facts is None:
-        told = later("{counts}; how many do not is not known ('left_out' would say). {of_counted}")
-        return [say(told, counts=_counts(certificate), of_counted=say(OF_COUNTED))]
-    persons = [] if facts.get("persons") is None else [_of_persons(certificate, facts)]
-    columns = (certificate.get("method") or {}).get("sums", {})
-    return persons + [
-        _of_amounts(name, columns.get(name, {}), each, facts["share"]) for name, each in facts["amounts"].items()
-    ]
+    facts = certificate.get("left_out")
+    if facts is not None:
+        persons = [] if facts.get("persons") is None else [_of_persons(certificate, facts)]
+        columns = (certificate.get("method") or {}).get("sums", {})
+        return persons + [
+            _of_amounts(name, columns.get(name, {}), each, facts["share"]) for name, each in facts["amounts"].items()
+        ]
+    kinds = {"chosen_bound": _chosen, "chosen_groups": _chosen_groups, "chosen_range": _chosen_range}
+    chosen = [sentence(certificate, certificate[kind]) for kind, sentence in kinds.items() if kind in certificate]
+    if chosen or not _bounded(certificate):
+        return chosen
+    told = later("{counts}; how many do not is not known. {of_counted}")
+    return [say(told, counts=_counts(certificate), of_counted=say(OF_COUNTED))]
 
 
 def _bounded(certificate: Mapping[str, Any]) -> bool:
@@ -75,7 +73,8 @@ def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> s
     )
 
 
-def _chosen(facts: Mapping[str, Any]) -> str:
+def _chosen(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    del certificate
     return say(
         "Counts the first {most_records:,} records of each person, a number that {share:.0%} of the budget chose: {persons} of the persons "
         "have more, and {records} of all records (up to {up_to:,} of a person) are not counted. {of_counted}",
@@ -83,6 +82,18 @@ def _chosen(facts: Mapping[str, Any]) -> str:
         records=_share(facts["records_left_out"]),
         of_counted=say(OF_COUNTED),
         **{name: facts[name] for name in ("most_records", "share", "up_to")},
+    )
+
+
+def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    return say(
+        "{counts}, a number of groups that {share:.0%} of the budget chose: {persons} of the persons have records in more, and {groups} of "
+        "the groups of all persons (up to {up_to:,} of a person) are not counted. {of_counted}",
+        counts=_counts(certificate),
+        persons=_share(facts["persons_in_more_groups"]),
+        groups=_share(facts["groups_left_out"]),
+        of_counted=say(OF_COUNTED),
+        **{name: facts[name] for name in ("share", "up_to")},
     )
 
 

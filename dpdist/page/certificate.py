@@ -13,6 +13,14 @@ class HorizonFacts(TypedDict):
     extended_from: NotRequired[HorizonFacts]
 
 
+class ShareWithIntervalFacts(TypedDict):
+    """``share_with_interval`` of a certificate."""
+
+    share: float
+    low_95: float
+    high_95: float
+
+
 class MeaningFacts(TypedDict):
     """``privacy.meaning`` of a certificate."""
 
@@ -182,22 +190,6 @@ class WholeWindowsFacts(TypedDict):
     stop: int
 
 
-class PersonsBeyondFacts(TypedDict):
-    """``chosen_bound.persons_beyond`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
-
-
-class RecordsLeftOutFacts(TypedDict):
-    """``chosen_bound.records_left_out`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
-
-
 class ChosenBoundFacts(TypedDict):
     """``chosen_bound`` of a certificate."""
 
@@ -206,24 +198,20 @@ class ChosenBoundFacts(TypedDict):
     share: float
     rho: str
     deviation: float
-    persons_beyond: PersonsBeyondFacts
-    records_left_out: RecordsLeftOutFacts
+    persons_beyond: ShareWithIntervalFacts
+    records_left_out: ShareWithIntervalFacts
 
 
-class AmountsBeyondFacts(TypedDict):
-    """``chosen_range.amounts_beyond`` of a certificate."""
+class ChosenGroupsFacts(TypedDict):
+    """``chosen_groups`` of a certificate."""
 
+    most_groups: int
+    up_to: int
     share: float
-    low_95: float
-    high_95: float
-
-
-class SumLeftOutFacts(TypedDict):
-    """``chosen_range.sum_left_out`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
+    rho: str
+    deviation: float
+    persons_in_more_groups: ShareWithIntervalFacts
+    groups_left_out: ShareWithIntervalFacts
 
 
 class ChosenRangeFacts(TypedDict):
@@ -235,24 +223,8 @@ class ChosenRangeFacts(TypedDict):
     share: float
     rho: str
     deviation: float
-    amounts_beyond: AmountsBeyondFacts
-    sum_left_out: SumLeftOutFacts
-
-
-class BeyondFacts(TypedDict):
-    """``left_out.persons.beyond`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
-
-
-class RecordsFacts(TypedDict):
-    """``left_out.persons.records`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
+    amounts_beyond: ShareWithIntervalFacts
+    sum_left_out: ShareWithIntervalFacts
 
 
 class AllRecordsFacts(TypedDict):
@@ -266,34 +238,10 @@ class AllRecordsFacts(TypedDict):
 class PersonsFacts(TypedDict):
     """``left_out.persons`` of a certificate."""
 
-    beyond: BeyondFacts
-    records: RecordsFacts
+    beyond: ShareWithIntervalFacts
+    records: ShareWithIntervalFacts
     up_to: int
     all_records: NotRequired[AllRecordsFacts]
-
-
-class OutsideFacts(TypedDict):
-    """``left_out.amounts[].outside`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
-
-
-class AboveFacts(TypedDict):
-    """``left_out.amounts[].above`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
-
-
-class BelowFacts(TypedDict):
-    """``left_out.amounts[].below`` of a certificate."""
-
-    share: float
-    low_95: float
-    high_95: float
 
 
 class ExcessFacts(TypedDict):
@@ -307,9 +255,9 @@ class ExcessFacts(TypedDict):
 class AmountsFacts(TypedDict):
     """``left_out.amounts[]`` of a certificate."""
 
-    outside: OutsideFacts
-    above: AboveFacts
-    below: BelowFacts
+    outside: ShareWithIntervalFacts
+    above: ShareWithIntervalFacts
+    below: ShareWithIntervalFacts
     excess: ExcessFacts
     up_to: list[float]
 
@@ -389,6 +337,7 @@ class Claims(TypedDict):
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
     chosen_bound: NotRequired[ChosenBoundFacts]
+    chosen_groups: NotRequired[ChosenGroupsFacts]
     chosen_range: NotRequired[ChosenRangeFacts]
     left_out: NotRequired[LeftOutFacts]
     quantiles: NotRequired[QuantilesFacts]

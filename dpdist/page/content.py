@@ -146,14 +146,15 @@ class Content:
 
     def _published(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths, rounded; NaN where none is shown."""
-        answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
+        answer = np.round(self.answer.read(start, stop), digits)
+        answer += 0.0  # no negative zero
         error, half = (_rounded(column, start, stop, digits + 2) for column in (self.error, self.half_width))
         if self.suppression is not None:
             hidden = self.compared(start, stop) & ~self.suppression.shows(answer, error)
-            answer[hidden] = half[hidden] = np.nan
+            answer[hidden], half = np.nan, np.where(hidden, np.nan, half)
         if self.whole:
             beyond = ~self.answered(start, stop)
-            answer[beyond] = half[beyond] = np.nan
+            answer[beyond], half = np.nan, np.where(beyond, np.nan, half)
         return answer, error, half
 
     def _ends(self, start: int, stop: int, answer: Matrix, error: Matrix, half: Matrix) -> tuple[Matrix, Matrix]:
@@ -170,9 +171,9 @@ class Content:
 
 
 def _rounded(column: Vector, start: int, stop: int, digits: int) -> Matrix:
-    """Some values of a column, rounded; of one that holds one number, only that is."""
+    """Some values of a column, rounded, which are not to be changed: of one that holds one number, that stands in memory once."""
     if isinstance(column, Constant):
-        return np.full(stop - start, np.round(column.read(0, 1), digits))
+        return np.broadcast_to(np.round(column.read(0, 1), digits), stop - start)
     return np.round(column.read(start, stop), digits)
 
 

@@ -16,7 +16,7 @@ from dpdist.domain import DROP
 from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
 from dpdist.page import charts, citing
-from dpdist.page.assets import assets, embedded, template
+from dpdist.page.assets import assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.figure import Axis, Figure
@@ -43,6 +43,8 @@ MOST_FINDINGS = 12
 """Tables with a picture and a sentence at the top of the page."""
 BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
+PREVIEW = "preview.png"
+"""The picture that sites show of a link to the page (outputs/preview.py)."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 COLUMNS = (later("query"), later("answer"), later("standard error"), later("95 % interval"))
@@ -67,27 +69,19 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     listed: list[tuple[int, Block, Numbers]] = []
     rows = drawn = 0
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
-    for (first, block), ends in zip(content.workload.block_starts(), content.ends_of_blocks, strict=True):
-        numbers = None
-        if block.queries <= content.sizes.chart_rows:
-            place = first, first + block.queries, digits
-            numbers = (*content.rounded(*place), *content.intervals(*place, ends)[2:])
-        shown, named = without_amounts(block, content.workload.domain, words)
-        figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
-        name = named.heading(block.name, block.heads(content.workload.domain.names))
-        figures = [(subtitle, replace(figure, ends=ends, name=name)) for subtitle, figure in figures]
-        whole = content.whole[len(sections)] if content.whole else None
-        beyond = 0 if whole is None else whole.beyond
-        figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
+    for place, (first, block) in enumerate(content.workload.block_starts()):
+        quiet = _quiet(content, words, block)
+        numbers, named, figures, beyond = _block(content, words, place, first, block, digits, draw=drawn < MOST_CHARTS)
         hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
-        figures = _without(figures) if hidden else figures
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
             rows += block.queries - hidden - beyond
         section = _section(content, named, block, figures, listed=fits, hidden=hidden)
-        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond})
+        sections.append(
+            {**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet, "place": place + 1}
+        )
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, words, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
@@ -102,6 +96,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,
+        picture=below((content.about or {}).get("address"), PREVIEW) if PREVIEW in files else "",
         asked_by=content.workload.domain.grouped.own_names[0],
         measured="" if asking is None else embedded(asking),
         about=content.about or {},
@@ -124,6 +119,38 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         first=_first_rows(data),
         data=embedded(data),
     )
+
+
+def _block(
+    content: Content, words: Words, place: int, first: int, block: Block, digits: int, *, draw: bool = True
+) -> tuple[Numbers | None, Words, list[tuple[str, Figure]], int]:
+    """The numbers of a group that is not too long, its words, its charts, and how many of its queries are not answered."""
+    ends, numbers = content.ends_of_blocks[place], None
+    if block.queries <= content.sizes.chart_rows:
+        rows = first, first + block.queries, digits
+        numbers = (*content.rounded(*rows), *content.intervals(*rows, ends)[2:])
+    shown, named = without_amounts(block, content.workload.domain, words)
+    draw = draw and not _quiet(content, words, block)
+    figures = _figures(content, named, first, shown, numbers, digits) if draw else []
+    name = named.heading(block.name, block.heads(content.workload.domain.names))
+    figures = [(subtitle, replace(figure, ends=ends, name=name)) for subtitle, figure in figures]
+    whole = content.whole[place] if content.whole else None
+    beyond = 0 if whole is None else whole.beyond
+    figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
+    hidden = numbers is not None and int(np.isnan(numbers[0]).sum()) > beyond
+    return numbers, named, _without(figures) if hidden else figures, beyond
+
+
+def _quiet(content: Content, words: Words, block: Block) -> bool:
+    """Whether a group only serves means or variances, which are drawn themselves."""
+    return (content.means or content.variances) is not None and words.only_a_part(block.name)
+
+
+def all_figures(content: Content, digits: int) -> Iterator[Figure]:
+    """The charts of a page, in its order."""
+    words = replace(Words.of(content.certificate), boundaries=content.boundaries)
+    for place, (first, block) in enumerate(content.workload.block_starts()):
+        yield from (figure for _, figure in _block(content, words, place, first, block, digits)[2])
 
 
 def _draw_single_answers(
@@ -295,7 +322,7 @@ def _clamped(facts: dict[str, Any]) -> str:
 
 def _excluded(facts: dict[str, Any]) -> list[str]:
     """What happened to records without a declared value of one attribute."""
-    other, missing = facts.get("other"), facts.get("missing")
+    other, missing, total = facts.get("other"), facts.get("missing"), facts.get("total")
     if other is None:
         out = [say(OUTSIDE[facts["outside"]])]
     elif other == DROP:
@@ -310,6 +337,14 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
         out.append(say("records without a value are left out of all answers"))
     elif other is not None:
         out.append(say("a record without a value would have stopped the release"))
+    if total is not None:
+        out.append(
+            say(
+                "persons who have records with any of these values are counted once more as {label!r}, each in the first of their groups "
+                "there",
+                label=total,
+            )
+        )
     return out
 
 

@@ -110,6 +110,8 @@ def _escaped(text: str) -> str:
 
 def _folded(line: str) -> str:
     """A line of at most 75 octets, which goes on after a line break and a space."""
+    if len(line.encode()) <= OCTETS:
+        return line
     parts = [""]
     for letter in line:
         if len((parts[-1] + letter).encode()) > OCTETS:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.language import group_name, later, say
-from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, Toeplitz
+from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, StepMeans, Toeplitz
 from dpdist.page.charts import Axis, Figure
 from dpdist.page.charts.figure import Outlines, Reached
 from dpdist.page.charts.maps import MOST_PANELS
@@ -21,6 +21,8 @@ from dpdist.workloads import Block
 
 MOST_SERIES = 4
 """More values of the smaller attribute make a map."""
+DWARFS = 8
+"""A value whose highest count is so many times that of the others would leave them flat beside it."""
 MOST_POINTS = 1000
 """Points of a curve on the page; of longer ones the highest and the lowest of every few steps are drawn."""
 MOST_TILES = 2500
@@ -56,7 +58,9 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     Of three attributes or more, the smallest ones are taken value by value.
     """
     factors = tuple(f.operator if isinstance(f, Padded) else f for f in block.factors)
-    if not block.separable or not all(isinstance(f, Identity | Groups | Prefix | Toeplitz | Circulant) for f in factors):
+    if not block.separable or not all(
+        isinstance(f, Identity | Groups | Prefix | Toeplitz | Circulant | StepMeans) for f in factors
+    ):
         return _of_list(block, words, values, half)
     shape = tuple(len(labels) for labels in block.labels)
     block, values, half = replace(block, factors=factors, scales=()), values.reshape(shape), half.reshape(shape)
@@ -71,25 +75,30 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
 
 def _on_map(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Iterator[Figure]:
     """A map of a group over an attribute whose values lie somewhere, alone or with one other: a frame for each value of that."""
-    named = zip(block.axes, block.heads(domain.names), block.factors, strict=True)
-    plain = [head if isinstance(factor, Identity) and head == domain.names[axis] else "" for axis, head, factor in named]
-    place = next((k for k, head in enumerate(plain) if head in words.boundaries), None)
-    if place is None or not all(plain) or (len(plain) == 2 and values.shape[1 - place] > MOST_FRAMES):
+    heads, names = block.heads(domain.names), [domain.names[axis] for axis in block.axes]
+    place = next((k for k, name in enumerate(names) if name in words.boundaries), None)
+    plain = all(isinstance(factor, Identity | Groups) for factor in block.factors)
+    if place is None or not plain or (len(heads) == 2 and values.shape[1 - place] > MOST_FRAMES):
         return
-    shapes, attribute = words.boundaries[plain[place]], domain.attributes[block.axes[place]]
+    attribute, shapes = domain.attributes[block.axes[place]], words.boundaries[names[place]]
+    level = next((level for level in attribute.levels if level.name == heads[place]), None)
+    kinds: Sequence[str] = attribute.categories
+    if level is not None:
+        shapes = shapes.joined({kinds[k]: level.labels[group] for k, group in enumerate(level.groups)})
+        kinds = level.labels
     areas = dict(shapes.areas)
-    picked = np.array([k for k, value in enumerate(attribute.categories) if value in areas])
+    picked = np.array([k for k, value in enumerate(kinds) if value in areas])
     values, half = (np.moveaxis(each, place, 0)[picked].reshape(len(picked), -1) for each in (values, half))
-    rows = words.axis(domain, block.axes[place])
+    axes = [_axis(block, domain, words, k) for k in range(len(heads))]
+    rows, across = axes[place], axes[1 - place] if len(heads) == 2 else None
     left = [str(label) for k, label in enumerate(rows.labels) if k not in set(picked.tolist())]
     notes = [say("Areas without a colour are not in the release.")] if shapes.others else []
     notes += [say("Not on the map: {names}; the table has them.", names=listed(left))] if left else []
-    across = words.axis(domain, block.axes[1 - place]) if len(plain) == 2 else None
     series = ("",) if across is None else tuple(across.names[: values.shape[1]])
     if len(series) > MOST_PANELS:
         told = later("Side by side are {shown} of {all}; the table has all, and the slider shows each where scripts run.")
         notes.append(say(told, shown=MOST_PANELS, all=len(series)))
-    outlines = Outlines(tuple(areas[attribute.categories[k]] for k in picked), shapes.others, shapes.size)
+    outlines = Outlines(tuple(areas[kinds[k]] for k in picked), shapes.others, shapes.size)
     yield Figure(
         "map",
         block.name,
@@ -135,12 +144,15 @@ def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[t
     return [("", Figure("bars", block.name, axis, ("",), values[:, None], half[:, None], words.measure))]
 
 
+def _axis(block: Block, domain: Domain, words: Words, k: int) -> Axis:
+    """The values of a group's attribute, or of a level of it."""
+    place, name = block.axes[k], block.heads(domain.names)[k]
+    return words.axis(domain, place) if name == domain.names[place] else Axis(name, block.labels[k])
+
+
 def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Figure | None:
     names = list(block.heads(domain.names))
-    axes = [
-        words.axis(domain, place) if name == domain.names[place] else Axis(name, labels)
-        for place, name, labels in zip(block.axes, names, block.labels, strict=True)
-    ]
+    axes = [_axis(block, domain, words, k) for k in range(len(names))]
     kinds = [
         "plain" if isinstance(f, Identity | Groups) else "up to" if isinstance(f, Prefix) else "filter"
         for f in block.factors
@@ -148,24 +160,40 @@ def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Mat
     if len(axes) == 1:
         return _along(block.name, axes[0], names[0], kinds[0], words, ("",), values[:, None], half[:, None])
     special = [k for k, kind in enumerate(kinds) if kind != "plain"]
-    if not special and min(values.shape) > MOST_SERIES:
+    apart = None if special else _apart(axes, values)
+    if not special and apart is None and min(values.shape) > MOST_SERIES:
         if values.size > MOST_TILES:
             return None
         return _map(block.name, axes, words, values, half)
     ordered = [k for k in (0, 1) if axes[k].edges is not None and values.shape[k] > 2]
     long = int(np.argmax(values.shape))
     along = (
-        special[0] if special else ordered[0] if len(ordered) == 1 and values.shape[1 - ordered[0]] <= MOST_SERIES else long
+        apart
+        if apart is not None
+        else special[0]
+        if special
+        else ordered[0]
+        if len(ordered) == 1 and values.shape[1 - ordered[0]] <= MOST_SERIES
+        else long
     )
     if along == 1:
         values, half = values.T, half.T
     series = tuple(
-        f"{names[1 - along]} {label}" if axes[1 - along].edges is not None else str(label)
+        f"{axes[1 - along].title.split(' (')[0]} {label}" if axes[1 - along].edges is not None else str(label)
         for label in axes[1 - along].labels
     )
     if len(series) > 2 * MOST_SERIES:
         return _map(block.name, [axes[along], axes[1 - along]], words, values, half) if values.size <= MOST_TILES else None
     return _along(block.name, axes[along], names[along], kinds[along], words, series, values, half)
+
+
+def _apart(axes: Sequence[Axis], values: Matrix) -> int | None:
+    """The order along which small charts are drawn, one a value of the other attribute; None where one value dwarfs the others."""
+    ordered = [k for k in (0, 1) if axes[k].edges is not None]
+    if len(ordered) != 1 or min(values.shape) <= MOST_SERIES or values.shape[1 - ordered[0]] > 2 * MOST_SERIES:
+        return None
+    peaks = np.nanmax(values, axis=ordered[0])
+    return ordered[0] if peaks.max() <= DWARFS * np.median(peaks) else None
 
 
 def _map(title: str, axes: Sequence[Axis], words: Words, values: Matrix, half: Matrix) -> Figure:

@@ -116,6 +116,8 @@ def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, M
         for row, cells in zip(columns, weights.columns, strict=True):
             row[: len(cells)] = cells
         listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
+        if weights.chain is not None:
+            listed = {"bound_0": weights.chain.first, "bound_onward": weights.chain.onward.astype(np.float32)}
         return {
             "weights": "persons",
             "attributes": [],
@@ -189,6 +191,8 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         "other": attribute.other,
         "levels": [asdict(level) for level in attribute.levels],
     }
+    if attribute.total is not None:
+        facts["total"] = attribute.total
     if attribute.line is not None:
         of = [_attribute_facts(each) for each in attribute.line.of]
         facts["line"] = {"of": of, "coefficients": attribute.line.coefficients}
@@ -211,6 +215,7 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
 
 def _attribute(facts: dict[str, Any]) -> Attribute:
     given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
+    given["total"] = facts.get("total")
     given["levels"] = tuple(
         Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
     )

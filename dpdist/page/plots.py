@@ -8,22 +8,19 @@ from typing import Any
 from dpdist.language import say
 from dpdist.page import charts
 from dpdist.page.assets import embedded
+from dpdist.page.charts.curves import TOGETHER
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.numbers import digits_for, plain
 
-THIN = 0.015
+THIN = 0.025
 """Intervals of so small a part of a chart's height cannot be seen beside its lines."""
 
 
 def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str) -> dict[str, Any]:
     """A chart for the templates: its SVGs, its caption, and its numbers for the script."""
     wide, narrow = (charts.draw(figure, width) for width in (charts.WIDE, charts.NARROW))
-    caption = [figure.note]
-    if math.isnan(float(figure.half.max())):
-        caption.append(say("No intervals are known for these answers."))
-    elif (figure.half > 0).any():
-        caption.append(_intervals(figure))
+    caption = [figure.note, intervals_shown(figure)]
     axis = figure.axis
     if axis.clock is not None:
         labels = axis.names
@@ -66,14 +63,17 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
     }
 
 
-def _intervals(figure: Figure) -> str:
+def intervals_shown(figure: Figure) -> str:
     """How a chart shows its intervals, and how wide they are where a curve hides them."""
-    if figure.kind in ("heat", "map"):
+    if math.isnan(float(figure.half.max())):
+        return say("No intervals are known for these answers.")
+    if not (figure.half > 0).any() or figure.kind in ("heat", "map"):
         return ""
     if figure.kind == "bars":
         return say("Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals.")
     low, high = figure.reach
-    if 2 * float(figure.spreads.max()) < THIN * (max(0.0, high) - min(0.0, low)):
+    thin = THIN if len(figure.series) <= TOGETHER else 3 * THIN  # small charts are a third as tall
+    if 2 * float(figure.spreads.max()) < thin * (max(0.0, high) - min(0.0, low)):
         widest = float(figure.half.max())
         most = plain(widest, digits_for(widest))
         return say("95 % intervals are hardly wider than the lines: ± {most} at most.", most=most)

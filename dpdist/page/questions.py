@@ -6,6 +6,8 @@ The page's script computes what ``dpdist ask`` computes (``dpdist/asking/publish
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +60,9 @@ class Questions:
         """What can be asked of an attribute: a word of the question, the attribute's number, and its title."""
         given = list(enumerate((self.data or {}).get("attributes", ())))
         numbers = [(kind, axis, each["title"]) for kind in ("total", "mean") for axis, each in given if each["numbers"]]
-        return [*numbers, *(("median", axis, each["title"]) for axis, each in given if each["ordered"])]
+        medians = [("median", axis, each["title"]) for axis, each in given if each["ordered"]]
+        chosen = [("chosen", place, each["title"]) for place, each in enumerate((self.data or {}).get("chosen", ()))]
+        return [*numbers, *medians, *chosen]
 
 
 def questions(content: Content, words: Words) -> Questions | None:
@@ -85,8 +89,37 @@ def questions(content: Content, words: Words) -> Questions | None:
     attributes = [_attribute(each, words) for each in domain.attributes]
     data = {"release": content.release, "attributes": attributes, **_noise(measured), **_written(found)}
     possible = Possible.of(content.certificate)
+    data |= {"chosen": list(_chosen(content.certificate, words))}
     data |= {"least": 0 if possible.non_negative else None, "records": possible.records, "scale": float(domain.scale)}
     return Questions(data, notes=tuple(notes(content.certificate)))
+
+
+def _chosen(certificate: Certificate | dict[str, Any], words: Words) -> Iterator[dict[str, Any]]:
+    """The quantiles that were chosen and published: which question asks for them, and the answers of all groups."""
+    facts = certificate.get("quantiles")
+    if facts is None:
+        return
+    by = ", ".join(map(_quoted, facts["by"]))
+    for name, at in dict.fromkeys((row["of"], row["at"]) for row in facts["rows"]):
+        rows = [
+            [", ".join(map(str, row["group"].values())), row["value"], row["low_95"], row["high_95"]]
+            for row in facts["rows"]
+            if (row["of"], row["at"]) == (name, at)
+        ]
+        told = facts["columns"][name].get("title") or words.title(name)
+        yield {
+            "title": say("Median of {told}", told=told) if at == 0.5 else say("Quantile {at:g} of {told}", at=at, told=told),
+            "question": f"quantile {at:g} of {_quoted(name)}{f' by {by}' if by else ''}",
+            "by": ", ".join(map(words.title, facts["by"])),
+            "rows": rows,
+        }
+
+
+def _quoted(name: str) -> str:
+    """A name as a question writes it."""
+    if re.fullmatch(r"[\w.-]+", name):
+        return name
+    return f'"{name}"' if "'" in name else f"'{name}'"
 
 
 def notes(certificate: Certificate | dict[str, Any]) -> list[str]:

@@ -375,6 +375,11 @@ def means_in(folder: Path, certificate: dict[str, Any], what: str = "means") -> 
         return list(csv.DictReader(file))
 
 
+def made_in(folder: Path, certificate: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
+    """The tables of means and of variances of a published release."""
+    return {what: means_in(folder, certificate, what) for what in ("means", "variances")}
+
+
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file but the certificate and its signature. Raises: StoreError for links and pipes: they lead out of the folder."""
     files = []

@@ -16,7 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.language import say, speaking
 from dpdist.machine import drafts
 from dpdist.page import catalogue, comparison, document, feed, report, searching
-from dpdist.page.assets import assets, template
+from dpdist.page.assets import assets, below, template
 from dpdist.page.catalogue import CatalogueEntry
 from dpdist.page.charts.budget import MOST_ROWS, Spending
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
@@ -77,7 +77,7 @@ def _write(
             for one in found:
                 seen[one.release] = _copy(one, draft / one.release, target / one.release, noted.get(one.release))
             (draft / "index.html").write_text(
-                index(dataset, entries, answers, budgets, links, coming, fed=address is not None), encoding="utf-8"
+                index(dataset, entries, answers, budgets, links, coming, address), encoding="utf-8"
             )
             (draft / "methodology.html").write_text(methodology(dataset, found, budgets), encoding="utf-8")
             if (pair := comparison.newest_pair(found)) is not None:
@@ -109,14 +109,17 @@ def _copy(one: Edition, place: Path, earlier: Path, noted: tuple[str, str] | Non
     Returns: what the next site is to see.
     """
     same = noted is not None and noted == (one.stamp, look_of(earlier))
-    for name in (*one.certificate["files"], report.SIGNATURE, report.CERTIFICATE):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (same and _linked(earlier / name, place / name)):
-            shutil.copyfile(one.folder / name, place / name)
+    names = (*one.certificate["files"], report.SIGNATURE, report.CERTIFICATE)
+    for inner in {os.path.dirname(name) for name in names}:
+        (place / inner).mkdir(parents=True, exist_ok=True)
+    source, before, target = map(os.fspath, (one.folder, earlier, place))
+    for name in names:
+        if not (same and _linked(f"{before}/{name}", f"{target}/{name}")):
+            shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
     return one.stamp, look_of(place)
 
 
-def _linked(file: Path, name: Path) -> bool:
+def _linked(file: str, name: str) -> bool:
     """Whether a file got a second name, which not every file system gives."""
     try:
         os.link(file, name)
@@ -141,8 +144,7 @@ def index(
     budgets: Sequence[DatasetBudget],
     links: Mapping[str, str],
     coming: Sequence[date],
-    *,
-    fed: bool,
+    address: str | None,
 ) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
     found = [each.edition for each in entries]
@@ -166,7 +168,10 @@ def index(
         revised=[row for row, each in zip(rows[::-1], entries[::-1], strict=True) if each.replaces],
         coming=[str(each) for each in coming],
         about=catalogue.about(entries[-1]),
-        fed=fed,
+        fed=address is not None,
+        picture=below(address, f"{newest.release}/{document.PREVIEW}")
+        if document.PREVIEW in newest.certificate["files"]
+        else "",
         trends=charts,
         compared=comparison.newest_pair(found) is not None,
         findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][: document.MOST_FINDINGS],

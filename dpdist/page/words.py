@@ -109,6 +109,12 @@ class Words:
         unit = units[0] if len(units) == 1 else say("{unit} times {other}", unit=units[0], other=units[1])
         return say(self._units[what], unit=unit)
 
+    def only_a_part(self, group: str) -> bool:
+        """Whether the answers of a group are asked for only because means and variances are made of them."""
+        what, _, rest = group.partition(" of ")
+        columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
+        return what in ("count", "deviations", "squares", "products") and set(columns) <= set(self.amounts)
+
     _units: ClassVar = {
         "count": "",
         "sum": "{unit}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,30 @@ def exported(names: Sequence[str], size: int, facts: dict[str, Any], *, chunk_ro
 
 def exported_chunk(values: dict[str, NDArray[np.float64]], start: int, size: int, *, chunk_rows: int) -> dict[str, bytes]:
     """The files of one chunk of every column of such a group: the bytes that Zarr writes, which itself takes half as long again."""
-    import numcodecs
-
-    rows, codec, files = min(chunk_rows, size), numcodecs.Zstd(_level(size, chunk_rows)), {}
+    rows, level, files = min(chunk_rows, size), _level(size, chunk_rows), {}
     for name, column in values.items():
         if column.any():  # a chunk of zeros is no file
-            whole = np.ascontiguousarray(column) if column.size == rows else np.pad(column, (0, rows - column.size))
-            files[f"{name}/c/{start // chunk_rows}"] = bytes(codec.encode(whole))
+            encode = _encoded_number if column.strides == (0,) and column.size == rows else _encoded
+            files[f"{name}/c/{start // chunk_rows}"] = encode(column, rows, level)
     return files
+
+
+def _encoded(column: NDArray[np.float64], rows: int, level: int) -> bytes:
+    """The object of a chunk, padded with zeros."""
+    import numcodecs
+
+    whole = np.pad(column, (0, rows - column.size)) if column.size < rows else column
+    return bytes(numcodecs.Zstd(level).encode(np.ascontiguousarray(whole)))
+
+
+def _encoded_number(column: NDArray[np.float64], rows: int, level: int) -> bytes:
+    """The object of a whole chunk of one number, which is encoded once for all chunks."""
+    return _of_number(float(column[0]), rows, level)
+
+
+@lru_cache(maxsize=2)  # standard errors and half widths
+def _of_number(number: float, rows: int, level: int) -> bytes:
+    return _encoded(np.full(rows, number), rows, level)
 
 
 def _level(size: int, chunk_rows: int) -> int:

@@ -15,12 +15,14 @@ from dpdist.privacy.protection import Protection
 SELECTION = "~categories"
 """Ends the id of the charge for a selection of names: no release's id can hold it."""
 BOUND = "~bound"
-"""Ends the id of the charge for the choice of a bound."""
+"""Ends the id of the charge for the choice of a bound on a person's records or groups."""
+RANGE = "~range"
+"""Ends the id of the charge for the choice of a range of amounts."""
 LEFT_OUT = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
 QUANTILES = "~quantiles"
 """Ends the id of the charge for quantiles."""
-PRELIMINARIES = (SELECTION, BOUND, LEFT_OUT, QUANTILES)
+PRELIMINARIES = (SELECTION, BOUND, RANGE, LEFT_OUT, QUANTILES)
 """Ends of the ids of charges that come before a release's own."""
 
 

@@ -31,6 +31,7 @@ class Beside:
         apart: whether persons are told apart.
         in_groups: whether every person counts once in each of some groups.
         bounded: the column of amounts whose total is bounded for each person.
+        totals: whether attributes have one.
         known, non_negative: whether post-processing takes public counts, and fits cells.
     """
 
@@ -43,6 +44,7 @@ class Beside:
     apart: bool
     in_groups: bool
     bounded: str | None
+    totals: bool
     known: bool
     non_negative: bool
 
@@ -56,10 +58,12 @@ class Quantity(ABC):
 
     Attributes:
         counts_records: whether numbers of records are measured, so that public ones can be put in.
+        counts_totals: whether a person counts once in all values of an attribute together.
         withheld: why readers can ask no further questions of the measurement; None where they can.
     """
 
     counts_records: bool = True
+    counts_totals: ClassVar[bool] = False
     withheld: ClassVar[str | None] = None
 
     @abstractmethod
@@ -73,6 +77,11 @@ class Quantity(ABC):
             name = min(idle)
             said = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
             return ("sums",), said
+        if beside.totals and not self.counts_totals:
+            return ("domain",), (
+                "'total' counts persons once over all values of an attribute, and records add up by themselves: set 'count: persons', or "
+                "leave it out and ask for 'marginals' without the attribute"
+            )
         if not beside.known or self.counts_records:
             return None
         return ("postprocess", "known"), (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpdist.quantities.base import Beside, Quantity, Refusal
 from dpdist.stability import Distance
@@ -21,14 +21,19 @@ class PersonsByGroup(Quantity):
 
     Attributes:
         of: how their records are counted.
+        groups: how many there are in each table, where there are tables of totals.
     """
 
     of: Quantity
+    groups: tuple[int, ...] = (2**63,)
     counts_records = False
+    counts_totals = True
     withheld = "it counts persons by group, and sums over groups are no numbers of persons"
 
     def stability(self, moved: Distance) -> Distance:
-        return self.of.stability(moved)
+        """In each table a person counts in as many of its groups as are allowed, or in all."""
+        moved = self.of.stability(moved)
+        return replace(moved, groups=sum(min(moved.groups, groups) for groups in self.groups))
 
     def refuses(self, beside: Beside) -> Refusal | None:
         """A person in two groups counts in both, so that no table is a sum of another one."""

@@ -35,6 +35,23 @@ def ratio_error(values: Matrix, covariance: Matrix) -> float:
     return math.sqrt(max(float(variance), 0.0)) / abs(below)
 
 
+def interval_within(value: float, interval: tuple[float, float], within: tuple[float, float]) -> tuple[float, float, float]:
+    """An estimate and its interval, moved into the range that its true value lies in.
+
+    An estimate beyond the range becomes the end of it, and its interval moves along with it, before it is cut to the range. So it holds all
+    that the interval alone would hold after it is cut, and does not shrink to nothing at the end of the range.
+
+    Args:
+        value: within the interval.
+
+    >>> interval_within(80.0, (70.0, 90.0), (0.0, 200.0)), interval_within(230.0, (210.0, 250.0), (0.0, 200.0))
+    ((80.0, 70.0, 90.0), (200.0, 180.0, 200.0))
+    """
+    (low, high), moved = within, min(max(value, within[0]), within[1])
+    by = moved - value
+    return moved, max(interval[0] + by, low), min(interval[1] + by, high)
+
+
 def error_within(error: float, value: float, within: tuple[float, float]) -> float | None:
     """The standard error of an estimate that is moved into a range; None where it lies at an end.
 

@@ -71,15 +71,15 @@ class NoisyCounts:
         weights = self._beyond(bound)[0] * self._seen
         return max(float(weights @ self.counts), 0.0) ** 2 + float(weights @ weights) * self.deviation**2
 
-    def chosen(self, variance: float, spread: float) -> int:
-        """The bound of least predicted total squared error: k^2 times that for one record, and that of the records beyond k.
+    def chosen(self, variances: Matrix, spread: float) -> int:
+        """The bound of least predicted total squared error: that of the noise, and that of the records beyond the bound.
 
         Args:
-            variance: total squared error of all answers where one record of each person counts.
+            variances: total squared error that noise adds to all answers with the last number of each bin as the bound.
             spread: what all answers lose, squared and added, where one record is left out, wherever it would have been.
         """
-        errors = [int(k) ** 2 * variance + self.lost_squared(int(k)) * spread for k in self.lasts]
-        return int(self.lasts[int(np.argmin(errors))])
+        lost = np.array([self.lost_squared(int(k)) for k in self.lasts])
+        return int(self.lasts[int(np.argmin(variances + lost * spread))])
 
     def beyond(self, bound: int) -> Share:
         """The share of persons with more records than a bound, which is the last number of a bin."""

@@ -10,7 +10,7 @@ import numpy as np
 from dpdist.domain.amounts import AMOUNT, PRESENT
 from dpdist.operators import Matrix
 from dpdist.quantities.base import MEANS, Estimated, Range, Statistic
-from dpdist.quantities.intervals import error_within, fieller, ratio_error
+from dpdist.quantities.intervals import error_within, fieller, interval_within, ratio_error
 
 MEAN = "mean"
 
@@ -31,11 +31,11 @@ class Mean(Statistic):
         both, joint = values[::-1], covariance[::-1, ::-1]  # the sum over the number
         if both[1] == 0.0:
             return Estimated(told, math.nan, None, *ranges[0], remark=NO_RECORDS)
-        interval = fieller(both, joint, width)
-        value, low, high = np.clip((both[0] / both[1], *(interval or ranges[0])), *ranges[0]).tolist()
+        interval, ratio = fieller(both, joint, width), float(both[0] / both[1])
         if interval is None:
-            return Estimated(told, value, None, low, high, NO_RECORDS)
-        return Estimated(told, value, error_within(ratio_error(both, joint), both[0] / both[1], ranges[0]), low, high)
+            return Estimated(told, float(np.clip(ratio, *ranges[0])), None, *ranges[0], NO_RECORDS)
+        value, low, high = interval_within(ratio, interval, ranges[0])
+        return Estimated(told, value, error_within(ratio_error(both, joint), ratio, ranges[0]), low, high)
 
 
 NO_RECORDS = "there may be no records: every mean is possible"

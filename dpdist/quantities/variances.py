@@ -14,7 +14,7 @@ import numpy as np
 from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.operators import Matrix
 from dpdist.quantities.base import Estimated, Range, Statistic
-from dpdist.quantities.intervals import error_within, fieller, ratio_error
+from dpdist.quantities.intervals import error_within, fieller, interval_within, ratio_error
 
 VARIANCE, STANDARD_DEVIATION, COVARIANCE, CORRELATION = "variance", "standard deviation", "covariance", "correlation"
 ABOUT_MEANS = "Fieller 1954 about the measured means, within what the ranges allow"
@@ -171,6 +171,8 @@ def _ratio(
     rows = np.array([slope, np.eye(values.size)[0]])
     above, joint = rows @ values, rows @ covariance @ rows.T
     interval, ratio = fieller(above, joint, width), float(above[0] / number)
-    value, first, last = (float(np.clip(each, low, high)) for each in (ratio, *(interval or within)))
-    error = None if interval is None else error_within(ratio_error(above, joint), ratio, within)
+    if interval is None:
+        return Estimated(statistic, min(max(ratio, low), high), None, low, high)
+    error = error_within(ratio_error(above, joint), ratio, within)
+    value, first, last = interval_within(ratio, interval, within)
     return Estimated(statistic, value, error, first, last)

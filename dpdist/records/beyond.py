@@ -64,6 +64,21 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
     return CountedBeyond(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
 
 
+def records_of_persons(source: Source, domain: Domain, most: int, *, groups: bool = False) -> CountedSizes:
+    """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
+
+    Args:
+        groups: whether all records of a person in one group are taken for one.
+    Raises: as ``beyond_bounds``.
+    """
+    rows, _, read = _held(source, domain, [], _amounts)
+    if groups:
+        rows["cell"] = groups_of(rows, domain)
+        rows = np.unique(rows)
+    _, counts = np.unique(rows[["high", "low"]], return_counts=True)
+    return CountedSizes(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
+
+
 def counts_of_amounts(source: Source, domain: Domain, name: str, most: int) -> CountedSizes:
     """The records that count by their amount, in steps above the smallest one; whatever is larger than ``most`` counts as that.
 
@@ -140,7 +155,8 @@ def _held(
         read += found.read
         if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
             raise InvalidInput(
-                "'left_out', 'quantiles' and 'to: private' need more memory for the records than this process has; give it more"
+                "'left_out', 'quantiles' and 'private' bounds need more memory for the records than this process has: give it more, or "
+                "declare the bounds"
             )
     rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
     excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]

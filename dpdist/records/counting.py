@@ -134,13 +134,14 @@ def _written(edges: Sequence[float]) -> Sequence[object]:
 def _beyond(attribute: Attribute) -> list[object]:
     """What decides where values are counted besides edges and categories; nothing for attributes that have nothing else."""
     labelled = attribute.missing is not None or attribute.other is not None
+    totals = [] if attribute.total is None else [["total", attribute.total]]
     times = [] if attribute.times is None else [attribute.times.facts]
     of, line = attribute.amounts, attribute.line
     lines = [] if line is None else [[line.coefficients, [_facts(each) for each in line.of]]]
     amounts: list[object] = [] if of is None else [[str(of.first), str(of.step), of.steps]]
     if of is not None and of.bound is not None:
         amounts.append([of.low, of.width, of.bound.records, of.bound.times])
-    return [*([[attribute.missing, attribute.other]] if labelled else []), *times, *amounts, *lines]
+    return [*([[attribute.missing, attribute.other]] if labelled else []), *totals, *times, *amounts, *lines]
 
 
 def _facts(attribute: Attribute) -> list[object]:

@@ -32,6 +32,7 @@ from dpdist.process.private import private_folder
 from dpdist.records import query_limits
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
+from dpdist.records.pushed import DIALECTS, PushedDown
 from dpdist.records.sources import ArrowStream, write_stream
 from dpdist.records.used import Use, as_used
 
@@ -187,6 +188,7 @@ class Query(RecordTable):
         folder: from which the query names files.
         types: of the columns of these files.
         grammar: how those of them are written that are CSV.
+        pushed: what the database counts of the query's rows; None: the rows are read.
     """
 
     sql: str
@@ -194,6 +196,7 @@ class Query(RecordTable):
     folder: Path
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     grammar: Grammar = PLAIN
+    pushed: PushedDown | None = None
 
     @property
     def kind(self) -> str:
@@ -201,7 +204,12 @@ class Query(RecordTable):
 
     @property
     def named(self) -> str:
-        return "\0".join([str(self.connection), self.sql, *map(str, self.grammar.facts)])
+        counted = [] if self.pushed is None else [self.asked("duckdb")]
+        return "\0".join([str(self.connection), self.sql, *map(str, self.grammar.facts), *counted])
+
+    def asked(self, dialect: str) -> str:
+        """The SELECT that the database is asked."""
+        return self.sql if self.pushed is None else self.pushed.select(self.sql, DIALECTS[dialect])
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
@@ -210,7 +218,7 @@ class Query(RecordTable):
 
         place = _secret(self.connection)
         if place is not None and re.match(r"postgres(ql)?://", place):
-            with _postgres(place, self.sql) as rows:
+            with _postgres(place, self.asked("postgresql")) as rows:
                 yield "", rows
             return
         if place is not None and _SCHEME.match(place):
@@ -226,7 +234,7 @@ class Query(RecordTable):
             duck.connected(file, spill, memory_bytes) as connection,
             query_limits.ended_in_time(connection.interrupt),
         ):
-            yield "", duck.selected(connection, self.sql, Files(self.folder, self.types, self.grammar), failed)
+            yield "", duck.selected(connection, self.asked("duckdb"), Files(self.folder, self.types, self.grammar), failed)
 
 
 def _secret(name: str | None) -> str | None:

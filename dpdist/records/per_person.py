@@ -12,8 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
-from dpdist.errors import InvalidInput
-from dpdist.process.limits import left_bytes
 from dpdist.records.persons import PersonKey, person_hashes
 from dpdist.records.rows import cells_of, tables_of
 from dpdist.records.sources import Source, check_columns, partitions_of
@@ -67,25 +65,3 @@ def read_records(source: Source, domain: Domain) -> Iterator[RecordsOfFile]:
                 hashes, absent = person_hashes(table, source, partition, place, key)
             kept = (cells >= 0) & ~(absent & (source.person_missing == "drop"))
             yield RecordsOfFile(table, partition.called, cells, hashes, kept, tally.read)
-
-
-def records_of_persons(source: Source, domain: Domain, most: int) -> CountedSizes:
-    """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
-
-    The records are read as counting will read them: what that refuses is refused here, before anything is charged.
-
-    Raises: InvalidSpec, UnknownValue, InvalidInput. No message tells a number that depends on the records.
-    """
-    held, read = [np.zeros(0, dtype=_HASH)], 0
-    for found in read_records(source, domain):
-        held.append(np.ascontiguousarray(found.persons[found.kept]).view(_HASH).ravel())
-        read += found.read
-        if SORTED_COPIES * sum(each.nbytes for each in held) > left_bytes():
-            raise InvalidInput(
-                "telling persons apart to choose 'most_records' needs more memory than this process has: give it more, or a number"
-            )
-    _, counts = np.unique(np.concatenate(held), return_counts=True)
-    return CountedSizes(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
-
-
-_HASH = np.dtype([("high", "<u8"), ("low", "<u8")])

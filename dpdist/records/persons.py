@@ -131,10 +131,15 @@ def _count_parts(
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            kept = rows[kept_records(source, domain, rows)]
-            repeated = repetitions(rows, groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
-            tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
-            yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
+            for together in domain.totals:
+                placed = rows if not together else taken_together(rows, domain, together)
+                kept = placed[kept_records(source, domain, placed)]
+                if not together:
+                    repeated = (
+                        repetitions(rows, groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
+                    )
+                    tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
+                yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
 
     dealt = counter.count(number, key, batches())
     return sum(tallies, CountSummary()), dealt
@@ -155,6 +160,16 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
 def groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     """The group of every record: one whatever its amounts are."""
     return np.asarray(rows["cell"] // math.prod(attribute.kinds for attribute in domain.amounts))
+
+
+def taken_together(rows: Rows, domain: Domain, together: tuple[int, ...]) -> Rows:
+    """The records in the groups that are left where all values of some attributes, by their places, are one: that of their total."""
+    kinds = [attribute.kinds for attribute in domain.attributes]
+    out = rows.copy()
+    for axis in together:
+        step = math.prod(kinds[axis + 1 :])
+        out["cell"] += (domain.attributes[axis].total_code - out["cell"] // step % kinds[axis]) * step
+    return out
 
 
 def repetitions(rows: Rows, group: NDArray[np.int64]) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
+from dpdist.domain import Attribute
 from dpdist.operators import Matrix
 from dpdist.workloads import Block, Workload
 
@@ -32,14 +35,26 @@ class Assumed:
     values: Matrix
 
 
-def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> Assumed:
-    """The first answers of a group of queries, were the attributes independent and so many records spread over their values."""
+NO_AMOUNTS: Mapping[int, float] = MappingProxyType({})
+
+
+def assumed(
+    workload: Workload, block: Block, records: float, shape: Shape, amounts: Mapping[int, float] = NO_AMOUNTS
+) -> Assumed:
+    """The first answers of a group of queries, were the attributes independent and so many records spread over their values.
+
+    Args:
+        amounts: the mean amount of a record, by the axes of columns that are divided between two ends.
+    """
     stop = min(block.queries, SHOWN)
     labels = [", ".join(parts) for parts in block.row_labels(0, stop)]
-    attributes = [workload.domain.attributes[axis] for axis in block.axes]
-    if any(each.amounts is not None for each in attributes):
+    attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
+    if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
         return Assumed(labels, np.full(stop, np.nan))
-    spread = [_shares(each.size, shape) for each in attributes]
+    spread = [
+        _shares(each.size, shape) if each.amounts is None else _divided(each, amounts[axis])
+        for axis, each in attributes.items()
+    ]
     if block.separable:
         parts = [factor.matvec(shares) for factor, shares in zip(block.factors, spread, strict=True)]
         values = reduce(np.multiply.outer, parts).ravel()[:stop]
@@ -47,6 +62,14 @@ def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> A
         cells = reduce(np.multiply.outer, spread).ravel()
         values = np.asarray(block.factors[0].rows(0, stop)[:stop] @ cells)
     return Assumed(labels, records * values)
+
+
+def _divided(column: Attribute, mean: float) -> Matrix:
+    """The share of a record with the mean amount at each end of its column; beyond the ends one of them is negative."""
+    low, high = column.amounts.ends if column.amounts is not None else (0.0, 1.0)
+    shares = np.zeros(column.size)
+    shares[:2] = (high - mean) / (high - low), (mean - low) / (high - low)
+    return shares
 
 
 def _shares(values: int, shape: Shape) -> Matrix:

@@ -16,7 +16,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import DatasetBudget
-from dpdist.release.chosen import preliminary_of
+from dpdist.release.chosen import found_before
 from dpdist.release.units import ErrorUnit
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.output import PostprocessSpec
@@ -29,12 +29,10 @@ TARGET_DIGITS = 6
 
 def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
-    protection, budget, before = job.guarantee.protection, job.guarantee.budget, preliminary_of(job.declared)
-    delta = 0.0 if grid.norm == "l1" else float(budget.delta if budget.delta is not None else 1e-9)
-    zcdp = "zero-concentrated differential privacy (zCDP)"
-    if before is not None:
-        loss, delta = loss + before.loss, 0.0 if grid.norm == "l1" else float(before.total_delta)
-        zcdp = f"approximate {zcdp}" if before.loss.failure else zcdp
+    protection, given = job.guarantee.protection, job.declared.guarantee.budget.delta
+    loss = sum((before.loss for before, _ in found_before(job)), loss)
+    delta = 0.0 if grid.norm == "l1" else float(loss.failure + Fraction(1, 10**9) if given is None else given)
+    zcdp = f"{'approximate ' if loss.failure else ''}zero-concentrated differential privacy (zCDP)"
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": noise.kind.label,

@@ -1,6 +1,9 @@
-"""What is found before the plan of a release, and the release with it."""
+"""What is found before the plan of a release, one after the other, and the release with it."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
@@ -13,16 +16,22 @@ from dpdist.spec.job import Job
 
 
 def preliminary_of(job: Job) -> Preliminary | None:
-    """What a part of the budget finds before the plan; None where everything is declared."""
+    """What a part of the budget finds next; None where nothing is left to be found."""
     return selection_of(job) or choice_of(job) or measured_of(job) or quantiles_of(job)
+
+
+def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]:
+    """What a release was prepared with, in order, with the numbers of each that are published; None for placeholders."""
+    made = ((preliminary_of(each.declared), each.found) for each in job.guarantee.found)
+    return [(before, found) for before, found in made if before is not None]
 
 
 def prepared(context: Context, job: Job) -> Job:
     """The release with what was found for it, or with placeholders: as many names as there can be, or the largest bound."""
-    before = preliminary_of(job)
-    if before is None:
-        return job
-    receipt = context.ledger.receipt(before.release)
-    if receipt is None or receipt.state != "committed" or receipt.spec_digest != before.binding:
-        return job.with_found(None)
-    return before.with_kept(context.store, committed_measurement(context.store, receipt))
+    while (before := preliminary_of(job)) is not None:
+        receipt = context.ledger.receipt(before.release)
+        if receipt is None or receipt.state != "committed" or receipt.spec_digest != before.binding:
+            job = job.with_found(None)
+        else:
+            job = before.with_kept(context.store, committed_measurement(context.store, receipt))
+    return job

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,13 @@ from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.beyond import FINEST, LARGEST, UNIT, Beyond, beyond, ladder
-from dpdist.privacy.bounds import shares
-from dpdist.privacy.charges import LEFT_OUT
 from dpdist.privacy.noise import Noise
 from dpdist.quantities.beyond import of_block
 from dpdist.records.beyond import CountedBeyond, beyond_bounds
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import LeftOut
-from dpdist.spec.job import Job, Prepared
+from dpdist.spec.job import Job
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,6 @@ class LeftOutMeasurement(NoisyPreliminary):
     job: Job
     share: Fraction
     rule: Beyond
-
-    suffix: ClassVar[str] = LEFT_OUT
 
     @property
     def loss(self) -> Loss:
@@ -77,33 +73,24 @@ class LeftOutMeasurement(NoisyPreliminary):
         found: Mapping[str, Any] = json.loads(np.asarray(store.read(stored)).tobytes().decode())
         return self.job.with_found(True, found)
 
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        if found is None:
+            return {}
+        rule, values = self.rule, found["values"]
+        told = {"most": rule.most, "records": rule.records, "scale": rule.noise.scale, "values": values}
+        shares = estimated(rule, np.array(values, dtype=np.float64), job.measured.domain)
+        return {"left_out": {"share": float(self.share), "rho": str(self.loss.zcdp), **told, **shares}}
+
 
 def measured_of(job: Job) -> LeftOutMeasurement | None:
     """The measurement of what bounds leave out that a release asks for."""
     given, guarantee, measured = job.guarantee.names, job.guarantee, job.measured
     if not isinstance(given, LeftOut):
         return None
-    part, _ = shares(guarantee.budget.loss, given.share)
+    part, _ = given.parts(guarantee.budget)
     person = guarantee.person
     most, records = (given.most if person.column else None), person.records * (person.participations or 1)
     return LeftOutMeasurement(job, given.share, beyond(most, records, tuple(measured.sums), part, guarantee.neighbours))
-
-
-def left_out_facts(job: Job) -> dict[str, Any] | None:
-    """What a certificate says of what the bounds leave out, None where it is not measured or not known yet."""
-    measured, given = measured_of(job.declared), job.guarantee.names
-    if measured is None or not isinstance(given, Prepared) or given.found is None:
-        return None
-    rule, values = measured.rule, given.found["values"]
-    return {
-        "share": float(measured.share),
-        "rho": str(measured.loss.zcdp),
-        "most": rule.most,
-        "records": rule.records,
-        "scale": rule.noise.scale,
-        "values": values,
-        **estimated(rule, np.array(values, dtype=np.float64), job.measured.domain),
-    }
 
 
 def estimated(rule: Beyond, values: NDArray[np.float64], domain: Domain) -> dict[str, Any]:

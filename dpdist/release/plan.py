@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-import numpy as np
-
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import Grid, Norm
@@ -32,18 +30,14 @@ from dpdist.privacy.distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.ledger import DatasetBudget, StreamPart
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
-from dpdist.release.chosen import prepared
+from dpdist.release.chosen import found_before, prepared
 from dpdist.release.context import Context
 from dpdist.release.costs import column, for_persons
 from dpdist.release.design import Design
-from dpdist.release.left_out import left_out_facts
 from dpdist.release.lower_bounds import lower_bound
 from dpdist.release.means import check_means
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
-from dpdist.release.private_bound import bound_facts
-from dpdist.release.private_names import facts_of
-from dpdist.release.quantiles import quantile_facts
 from dpdist.release.setting import setting_of
 from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
@@ -90,8 +84,8 @@ class Plan(Design):
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         job, guarantee = self.job, self.job.guarantee
-        selection, series = facts_of(job), guarantee.course.facts(self.cells)
-        beside = {"left_out": left_out_facts(job), "quantiles": quantile_facts(job)}
+        series = guarantee.course.facts(self.cells)
+        before = [each.facts(job, found) for each, found in found_before(job)]
         claims = {
             "release": job.release,
             **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
@@ -103,9 +97,7 @@ class Plan(Design):
             "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),
             **({} if self.which is None else self.which.facts(self.options, self.noise.kind)),
             **({} if self.targets is None else {"targets": self.targets}),
-            **({} if selection is None else {"selection": selection}),
-            **bound_facts(job),
-            **{name: found for name, found in beside.items() if found is not None},
+            **{name: told for each in before for name, told in each.items()},
             "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],
@@ -324,12 +316,13 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     queries, moved = job.workload.queries, job.moved
     if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
         work = Planning(context)
-        name = name_for(queries, "persons", moved, "bounds")
+        name = name_for(queries, "chain", moved, "bounds")
         found = work.kept(name)
         if found is None:
             work.tell("bounding the optimum for persons")
-            found = work.keep(name, np.zeros(1), work.largest(steps_bound, queries, moved).facts())
-        proofs.append(PersonsBound.of(found[1]))
+            bound = work.largest(steps_bound, queries, moved)
+            found = work.keep(name, bound.numbers, bound.facts())
+        proofs.append(PersonsBound.of(found[1], found[0]))
     return max(proofs, key=lambda each: each.lower_bound, default=None)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.machine.store import Store, StoredArray
+from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.records.sources import Source
+from dpdist.spec.found_first import FoundFirst
 from dpdist.spec.job import Job
 
 Draw = Callable[[int], NDArray[np.int64]]
@@ -37,25 +38,38 @@ class PreliminaryCount(Protocol):
 class PredictedErrors:
     """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyCounts.chosen``."""
 
-    variance: float
+    variances: Matrix
     spread: float
+
+
+@dataclass(frozen=True)
+class PlannedErrors:
+    """The errors of a release with some bound.
+
+    Attributes:
+        variance: predicted total squared error of all (weighted) answers.
+        each: gives the standard error of every query.
+    """
+
+    job: Job
+    variance: float
+    each: Callable[[], Matrix]
 
 
 class Preliminary(ABC):
     """What is found before the plan.
 
     Attributes:
-        job: the release as it was written.
-        suffix: ends the id of its charge: no release's id can hold it.
+        job: the release before it is found.
     """
 
     job: Job
-    suffix: ClassVar[str]
 
     @property
     def release(self) -> str:
         """The id that the ledger charges."""
-        return f"{self.job.release}{self.suffix}"
+        assert isinstance(self.job.guarantee.names, FoundFirst)
+        return f"{self.job.release}{self.job.guarantee.names.suffix}"
 
     @property
     @abstractmethod
@@ -84,11 +98,14 @@ class Preliminary(ABC):
     def with_kept(self, store: Store, stored: StoredArray) -> Job:
         """The release with what was found. Raises: InvalidInput when that is nothing: what was spent to learn it stays spent."""
 
-    @property
-    def total_delta(self) -> Fraction:
-        """The delta of the budget as it was written; of a budget in rho that of a failure, and 1e-9."""
-        budget = self.job.guarantee.budget
-        return budget.delta if budget.delta is not None else self.loss.failure + Fraction(1, 10**9)
+    @abstractmethod
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What a certificate says of it.
+
+        Args:
+            job: with what was found.
+            found: the numbers that are published with it, None while placeholders stand for it.
+        """
 
 
 class NoisyPreliminary(Preliminary):

@@ -1,4 +1,4 @@
-"""A bound that a part of the budget buys: on the records of one person, or on the amounts of a column."""
+"""A bound that a part of the budget buys: on the records or the groups of one person, or on the amounts of a column."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from numpy.typing import NDArray
 from dpdist.domain.amounts import AMOUNT
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
-from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
-from dpdist.privacy.charges import BOUND
+from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
 from dpdist.quantities import beyond
 from dpdist.quantities.left_out import SEEN, NoisyCounts
-from dpdist.records.beyond import counts_of_amounts
-from dpdist.records.per_person import CountedSizes, records_of_persons
+from dpdist.records.beyond import counts_of_amounts, records_of_persons
+from dpdist.records.per_person import CountedSizes
 from dpdist.records.sources import Source
-from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
-from dpdist.spec.found_first import PrivateBound
-from dpdist.spec.job import Job, Prepared
+from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
+from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
+from dpdist.spec.job import Job
 from dpdist.workloads import Workload
 
 
@@ -40,7 +38,6 @@ class BoundChoice(NoisyPreliminary):
     asked: PrivateBound
     rule: CountsBySize
 
-    suffix: ClassVar[str] = BOUND
     seen: ClassVar[float] = SEEN
     parts: ClassVar[int] = QUARTERS
 
@@ -70,23 +67,24 @@ class BoundChoice(NoisyPreliminary):
         """What else decides the counts."""
 
     @abstractmethod
-    def errors(self, job: Job, variance: float, errors: Callable[[], Matrix]) -> PredictedErrors:
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
         """How the errors of the release grow with the bound.
 
         Args:
-            job: with the largest bound.
-            variance: predicted total squared error of all (weighted) answers with that.
-            errors: gives the standard error of every query.
+            planned: gives its errors with some bound. Raises: InvalidInput where nobody knows them.
         """
 
     @abstractmethod
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         """What a certificate says of the bound that a release has."""
+
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {} if found is None else self.chosen(job, self.estimated(found["counts"]))
 
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
         assert errors is not None
         noisy = self.rule.noisy(counted.counts, self.samples(key)).tolist()
-        found = {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variance, errors.spread)}
+        found = {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variances, errors.spread)}
         return np.frombuffer(json.dumps(found).encode(), dtype=np.uint8)
 
     def with_kept(self, store: Store, stored: StoredArray) -> Job:
@@ -117,13 +115,44 @@ class RecordsChoice(BoundChoice):
     def counted(self, source: Source) -> CountedSizes:
         return records_of_persons(source, self.job.measured.domain, self.rule.most)
 
-    def errors(self, job: Job, variance: float, errors: Callable[[], Matrix]) -> PredictedErrors:
-        return PredictedErrors(variance / job.guarantee.person.most_records**2, spread_of(job.workload.queries))
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
+        """Noise grows in proportion to the records."""
+        largest = planned(self.rule.most)
+        variances = largest.variance * (self.rule.lasts / self.rule.most) ** 2
+        return PredictedErrors(variances, spread_of(largest.job.workload.queries))
 
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         bound = job.guarantee.person.most_records
         told = {"persons_beyond": found.beyond(bound).facts(), "records_left_out": found.excess(bound).facts()}
         return {"chosen_bound": {"most_records": bound, "up_to": self.rule.most, **self._paid(found), **told}}
+
+
+class GroupsChoice(BoundChoice):
+    """The choice of ``most_groups``, from persons by their number of groups."""
+
+    @property
+    def _bound_to(self) -> Mapping[str, Any]:
+        return {"groups of": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
+
+    def counted(self, source: Source) -> CountedSizes:
+        return records_of_persons(source, self.job.measured.domain, self.rule.most, groups=True)
+
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
+        """Those of plans with doubling bounds, and powers between them: how noise grows is a matter of the strategy.
+
+        A group that does not count is taken to lose as many records as may count in it.
+        """
+        bounds = sorted({*(2**doubled for doubled in range(self.rule.most.bit_length())), self.rule.most})
+        found = [planned(bound) for bound in bounds]
+        grown = np.interp(np.log(self.rule.lasts), np.log(bounds), np.log([each.variance for each in found]))
+        lost = spread_of(found[0].job.workload.queries) * self.job.guarantee.person.most_records**2
+        return PredictedErrors(np.exp(grown), lost)
+
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+        bound = job.guarantee.person.most_groups
+        assert bound is not None
+        told = {"persons_in_more_groups": found.beyond(bound).facts(), "groups_left_out": found.excess(bound).facts()}
+        return {"chosen_groups": {"most_groups": bound, "up_to": self.rule.most, **self._paid(found), **told}}
 
 
 class RangeChoice(BoundChoice):
@@ -134,7 +163,7 @@ class RangeChoice(BoundChoice):
 
     @property
     def _of(self) -> str:
-        assert self.asked.of is not None
+        assert isinstance(self.asked, RangeBound)
         return self.asked.of
 
     @property
@@ -145,22 +174,33 @@ class RangeChoice(BoundChoice):
     def counted(self, source: Source) -> CountedSizes:
         return counts_of_amounts(source, self.job.measured.domain, self._of, self.rule.most)
 
-    def errors(self, job: Job, variance: float, errors: Callable[[], Matrix]) -> PredictedErrors:
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
         """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it."""
+        widest = planned(self.rule.most)
+        job = widest.job
         queries, column, title = job.workload.queries, job.measured.domain.attribute(self._of), f"sum of {self._of}"
         assert column.amounts is not None
         own = [each.name == title or each.name.startswith((f"{title} by ", f"{title},")) for each in queries.blocks]
         of_sums = np.repeat(own, [each.queries for each in queries.blocks])
-        weighed = (queries.weights * errors())[of_sums]
+        weighed = (queries.weights * widest.each())[of_sums]
         sums = Workload(queries.domain, tuple(each for each, summed in zip(queries.blocks, own, strict=True) if summed))
         mean = float(column.amounts.values(AMOUNT).sum()) / column.size
-        return PredictedErrors(float(weighed @ weighed) / column.amounts.range[1] ** 2, spread_of(sums) / mean**2)
+        variances = float(weighed @ weighed) * (self.rule.lasts / column.amounts.range[1]) ** 2
+        return PredictedErrors(variances, spread_of(sums) / mean**2)
 
-    def facts(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         given, widest = job.measured.sums[self._of], self.job.measured.sums[self._of]
         told = {"amounts_beyond": found.beyond(given.steps).facts(), "sum_left_out": found.excess(given.steps).facts()}
         ends = {"to": float(given.last), "up_to": float(widest.last)}
         return {"chosen_range": {"of": self._of, **ends, **self._paid(found), **told}}
+
+
+CHOICES: dict[type[PrivateBound], type[BoundChoice]] = {
+    RecordsBound: RecordsChoice,
+    GroupsBound: GroupsChoice,
+    RangeBound: RangeChoice,
+}
+"""How each bound is chosen."""
 
 
 def choice_of(job: Job) -> BoundChoice | None:
@@ -168,19 +208,10 @@ def choice_of(job: Job) -> BoundChoice | None:
     given, guarantee = job.guarantee.names, job.guarantee
     if not isinstance(given, PrivateBound):
         return None
-    part, _ = shares(guarantee.budget.loss, given.share)
-    person = guarantee.person
-    each = 1 if given.of is None else person.records * (person.participations or 1)
-    made = RecordsChoice if given.of is None else RangeChoice
+    part, _ = given.parts(guarantee.budget)
+    made, person = CHOICES[type(given)], guarantee.person
+    each = person.records * (person.participations or 1) if isinstance(given, RangeBound) else 1
     return made(job, given, counts_by_size(given.most, part, guarantee.neighbours, each=each, parts=made.parts))
-
-
-def bound_facts(job: Job) -> dict[str, Any]:
-    """What a certificate says of the bound that was chosen, nothing where all were declared or it is not known yet."""
-    choice, given = choice_of(job.declared), job.guarantee.names
-    if choice is None or not isinstance(given, Prepared) or given.found is None:
-        return {}
-    return choice.facts(job, choice.estimated(given.found["counts"]))
 
 
 def spread_of(workload: Workload) -> float:

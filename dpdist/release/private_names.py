@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from dpdist.errors import InvalidInput
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import SELECTION
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
@@ -37,8 +37,6 @@ class NameSelection(NoisyPreliminary):
     job: Job
     names: PrivateNames
     rule: Selection
-
-    suffix: ClassVar[str] = SELECTION
 
     @property
     def loss(self) -> Loss:
@@ -95,7 +93,24 @@ class NameSelection(NoisyPreliminary):
                 f"no name of {self.attribute!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of the time): "
                 "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
             )
-        return self.job.with_found(names)
+        return self.job.with_found(names, {"names": len(names)})
+
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        del job
+        rule = self.rule
+        said = {
+            "attribute": self.attribute,
+            "names": None if found is None else found["names"],
+            "most": rule.most,
+            "share": float(self.names.selection.share),
+            "rho": str(rule.loss.rho),
+            "delta": float(rule.loss.failure),
+            "threshold": rule.threshold / 2**UNIT_BITS,
+            "deviation": rule.scale / 2**UNIT_BITS,
+            "selected_half_of_the_time": rule.count_with(0.5),
+            "selected_almost_always": rule.count_with(0.975),
+        }
+        return {"selection": said}
 
 
 def selection_of(job: Job) -> NameSelection | None:
@@ -108,25 +123,5 @@ def selection_of(job: Job) -> NameSelection | None:
     if person.column is not None:  # of each person the first most_records name a name
         moved = replace(moved, groups=1, participations=None)
     moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
-    rho = guarantee.budget.rho_beside(asked.delta) * asked.share
-    return NameSelection(job, names, selection(rho, asked.delta, moved, asked.most))
-
-
-def facts_of(job: Job) -> dict[str, object] | None:
-    """What a certificate says of the selection whose names a release has, None where all values were declared."""
-    selecting = selection_of(job.declared)
-    if selecting is None:
-        return None
-    rule, measured = selecting.rule, job.measured
-    return {
-        "attribute": selecting.attribute,
-        "names": None if measured.placeholders else len(measured.domain.attribute(selecting.attribute).categories),
-        "most": rule.most,
-        "share": float(selecting.names.selection.share),
-        "rho": str(rule.loss.rho),
-        "delta": float(rule.loss.failure),
-        "threshold": rule.threshold / 2**UNIT_BITS,
-        "deviation": rule.scale / 2**UNIT_BITS,
-        "selected_half_of_the_time": rule.count_with(0.5),
-        "selected_almost_always": rule.count_with(0.975),
-    }
+    part, _ = names.parts(guarantee.budget)
+    return NameSelection(job, names, selection(part.rho, asked.delta, moved, asked.most))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,12 @@ from dpdist.domain import Attribute
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import shares
-from dpdist.privacy.charges import QUANTILES
 from dpdist.privacy.quantiles import QuantileRules, quantiles
 from dpdist.records.beyond import CountedValues, values_by_group
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import PredictedErrors, Preliminary
 from dpdist.spec.found_first import AskedQuantiles
-from dpdist.spec.job import Job, Prepared
+from dpdist.spec.job import Job
 from dpdist.spec.sums import QuantilesSpec
 
 
@@ -34,8 +32,6 @@ class QuantileChoice(Preliminary):
     job: Job
     asked: QuantilesSpec
     rule: QuantileRules
-
-    suffix: ClassVar[str] = QUANTILES
 
     @property
     def loss(self) -> Loss:
@@ -89,6 +85,21 @@ class QuantileChoice(Preliminary):
         found: Mapping[str, Any] = json.loads(np.asarray(store.read(stored)).tobytes().decode())
         return self.job.with_found(True, found)
 
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        del job
+        if found is None:
+            return {}
+        said = {
+            "share": float(self.asked.share),
+            "rho": str(self.loss.zcdp),
+            "columns": {name: each.facts() for name, each in self.asked.of.items()},
+            "by": list(self.asked.by),
+            "moved": moved_by(self.job),
+            "choices": list(self.choices()),
+            "rows": list(self.rows(found["quantiles"])),
+        }
+        return {"quantiles": said}
+
     def rows(self, found: list[list[list[int]]]) -> Iterator[dict[str, Any]]:
         """The published quantiles: of which column and group, with their intervals."""
         chosen, names = iter(found), [each.labels[: each.shown] for each in self.groups]
@@ -115,7 +126,7 @@ def quantiles_of(job: Job) -> QuantileChoice | None:
     given, guarantee = job.guarantee.names, job.guarantee
     if not isinstance(given, AskedQuantiles):
         return None
-    part, _ = shares(guarantee.budget.loss, given.asked.share)
+    part, _ = given.parts(guarantee.budget)
     sizes = tuple(each.steps + 1 for each in given.asked.of.values())
     return QuantileChoice(job, given.asked, quantiles(sizes, given.asked.at, moved_by(job), part))
 
@@ -124,19 +135,3 @@ def moved_by(job: Job) -> int:
     """How many records of all groups one change adds or removes."""
     person = job.guarantee.person
     return person.records * (person.participations or 1) * (2 if job.guarantee.neighbours == "replace-one" else 1)
-
-
-def quantile_facts(job: Job) -> dict[str, Any] | None:
-    """What a certificate says of quantiles, None where none are asked for or they are not known yet."""
-    choice, given = quantiles_of(job.declared), job.guarantee.names
-    if choice is None or not isinstance(given, Prepared) or given.found is None:
-        return None
-    return {
-        "share": float(choice.asked.share),
-        "rho": str(choice.loss.zcdp),
-        "columns": {name: each.facts() for name, each in choice.asked.of.items()},
-        "by": list(choice.asked.by),
-        "moved": moved_by(job.declared),
-        "choices": list(choice.choices()),
-        "rows": list(choice.rows(given.found["quantiles"])),
-    }

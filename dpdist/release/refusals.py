@@ -15,7 +15,6 @@ from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
 from dpdist.release.charge import charge_of
-from dpdist.release.chosen import preliminary_of
 from dpdist.release.context import Context
 from dpdist.release.evidence import check_published
 from dpdist.release.ledger_and_store import check_measured, check_pair
@@ -59,10 +58,7 @@ def _check_charge(context: Context, planned: Plan) -> None:
     check_pair(context.store, ledger)
     check_measured(context.store, ledger.receipt(job.release), job.release)
     charge = charge_of(ledger, course_of(planned).as_charged(context), None)
-    before = preliminary_of(job.declared)
-    if before is not None:
-        check_before(context, before, charge)
-    ledger.rehearse(charge)
+    check_before(context, job, charge)
 
 
 def collected(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:

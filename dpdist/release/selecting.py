@@ -1,4 +1,4 @@
-"""The stage before the plan: names or a bound are found by a part of the budget, under a charge and a key of their own.
+"""What comes before the plan: names and bounds are found by parts of the budget, one after the other, each under its own charge and key.
 
 It is drawn as the measurement is (``measure.drawn_once``, law 1). What was found is kept for the release, beside the measurements, so
 that every repeat gets the same. What is counted of the records for it exists in the memory of this process alone.
@@ -21,14 +21,14 @@ from dpdist.privacy.ledger import Receipt
 from dpdist.process.private import private_files
 from dpdist.records.sources import Source
 from dpdist.release.charge import BoundRecords, charge_for
-from dpdist.release.chosen import preliminary_of
+from dpdist.release.chosen import found_before, preliminary_of
 from dpdist.release.context import Context
 from dpdist.release.count import check_not_empty, files_of, verify_files
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
 from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
 from dpdist.release.predicted import standard_errors
-from dpdist.release.preliminary import PredictedErrors, Preliminary, PreliminaryCount
+from dpdist.release.preliminary import PlannedErrors, PredictedErrors, Preliminary, PreliminaryCount
 from dpdist.release.private_bound import BoundChoice
 from dpdist.spec import Job
 
@@ -43,35 +43,41 @@ def charge_before(
     return charge_for(before.job, before.release, before.loss, before.binding, bound)
 
 
-def check_before(context: Context, before: Preliminary, measured: Charge) -> None:
-    """Ask the ledger whether it would charge what comes before, and then the measurement, or has.
+def check_before(context: Context, job: Job, measured: Charge) -> None:
+    """Ask the ledger whether it would charge all that comes before, and then the measurement, or has.
 
     Raises: LedgerError, InvalidInput, StoreError.
     """
-    ledger = context.ledger
-    approvers = ledger.approvers(before.job.guarantee.dataset)
-    if approvers is not None and approvers.needed:
+    ledger, stages = context.ledger, found_before(job)
+    approvers = ledger.approvers(job.guarantee.dataset)
+    if stages and approvers is not None and approvers.needed:
         raise InvalidInput(
             "approvers sign a spec before a part of its budget is spent: a data set that needs approvals goes without "
-            "'categories: private', 'most_records: private', 'to: private', 'left_out' and 'quantiles'"
+            "'categories: private', 'private' bounds, 'left_out' and 'quantiles'"
         )
-    receipt = ledger.receipt(before.release)
-    check_measured(context.store, receipt, before.release)
-    ledger.rehearse(charge_before(before, None, None, None))
-    if receipt is None or receipt.state == "aborted":
-        ledger.rehearse(replace(measured, loss=measured.loss + before.loss))
+    loss = measured.loss
+    for before, _ in stages:
+        receipt = ledger.receipt(before.release)
+        check_measured(context.store, receipt, before.release)
+        ledger.rehearse(charge_before(before, None, None, None))
+        loss = loss + before.loss if receipt is None or receipt.state == "aborted" else loss
+    ledger.rehearse(replace(measured, loss=loss))
 
 
 @private_files()
 def selected(context: Context, job: Job) -> Job:
-    """The release with what is found for it; drawn once, however often this is called.
+    """The release with all that is found for it; each is drawn once, however often this is called.
 
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable, InvalidInput for more records than a release counts: before the charge;
         InvalidInput when no name is frequent enough.
     """
-    before = preliminary_of(job)
-    if before is None:
-        return job
+    while (before := preliminary_of(job)) is not None:
+        job = _with_next(context, job, before)
+    return job
+
+
+def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
+    """The release with what is found next."""
     root, source = keys.load(context.home), files_of(context, job.source)
     check_pair(context.store, context.ledger)
     known = context.ledger.receipt(before.release)
@@ -80,7 +86,7 @@ def selected(context: Context, job: Job) -> Job:
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
-    errors = _errors(context, before) if isinstance(before, BoundChoice) else None
+    errors = before.errors(partial(_planned, context, before)) if isinstance(before, BoundChoice) else None
     counted = before.counted(source)
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
@@ -92,15 +98,15 @@ def selected(context: Context, job: Job) -> Job:
     return before.with_kept(context.store, stored)
 
 
-def _errors(context: Context, before: BoundChoice) -> PredictedErrors:
-    """How the errors of the release grow with the bound that is chosen. Raises: InvalidInput where nobody knows."""
-    planned = plan(context, before.job)
+def _planned(context: Context, before: BoundChoice, bound: int) -> PlannedErrors:
+    """The errors of the release with a bound that may be chosen. Raises: InvalidInput where nobody knows them."""
+    planned = plan(context, before.job.with_found(bound))
     if not math.isfinite(planned.variance):
         raise InvalidInput(
             f"the errors of mechanism {planned.strategy.name!r} depend on the records, and a 'private' bound is chosen by predicted ones: "
             "choose another mechanism, or give a number"
         )
-    return before.errors(planned.job, planned.variance, partial(standard_errors, planned))
+    return PlannedErrors(planned.job, planned.variance, partial(standard_errors, planned))
 
 
 def _check_same(before: Preliminary, known: Receipt, root: Secret, source: Source) -> None:

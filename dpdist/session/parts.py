@@ -91,7 +91,7 @@ class Persons:
 
     column: str
     most_records: int | Literal["private"] = 1
-    most_groups: int | None = None
+    most_groups: int | Literal["private"] | None = None
     type: Literal["text", "integer"] | None = None
     missing: Literal["drop", "each"] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)

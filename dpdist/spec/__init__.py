@@ -2,6 +2,6 @@
 
 from dpdist.spec.job import Job
 from dpdist.spec.model import ReleaseSpec, json_schema
-from dpdist.spec.reading import check_many_periods, load
+from dpdist.spec.reading import assumed, check_many_periods, load
 
-__all__ = ["Job", "ReleaseSpec", "check_many_periods", "json_schema", "load"]
+__all__ = ["Job", "ReleaseSpec", "assumed", "check_many_periods", "json_schema", "load"]

@@ -97,6 +97,12 @@ class ReleaseBudgetSpec(BudgetSpec):
             )
         return rho_for(float(self.epsilon), float(self.delta - delta), self.calibration)
 
+    def of_loss(self, loss: Loss) -> ReleaseBudgetSpec:
+        """The budget of a loss."""
+        return self.model_construct(
+            rho=loss.rho or None, epsilon=loss.pure or None, delta=None, calibration=self.calibration
+        )
+
     @cached_property
     def _gaussian(self) -> Loss:
         assert self.epsilon is not None

@@ -43,6 +43,12 @@ class CountedCells:
     def domain(self) -> Domain:
         """The declared domain, and lines. Attributes that only lines follow from are read and not counted."""
         names, asked = tuple(self.attributes), self.entries
+        both = next((name for name in names if name in self.sums), None)
+        if both is not None:
+            raise InvalidInput(
+                f"{both!r} is added up under 'sums' and cannot be an attribute of the same name: call its bins '{both}_in_bins', and say "
+                f"under 'records' which column they are of, columns: {{{both}_in_bins: {both}}}"
+            )
         alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
         lines = self._lines
         only_read = {each.name for line in lines if line.line for each in line.line.of} - self._named

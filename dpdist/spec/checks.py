@@ -16,7 +16,7 @@ from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
-from dpdist.spec.found_first import DeclaredNames, FoundFirst, PrivateNames
+from dpdist.spec.found_first import DeclaredNames, FoundFirst
 from dpdist.spec.job import GrowingSeries, Job
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles, InQuery
@@ -42,6 +42,7 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_roles(job), ("records",), lines, name)
     located(lambda: _check_participations(job), ("records", "person", "participations"), lines, name)
     located(lambda: _check_counts(job), ("records", "counts"), lines, name)
+    located(lambda: _check_pushed(job), ("records", "push_down"), lines, name)
     for i, entry in enumerate(job.workload.entries):
         located(partial(entry.workload, job.measured.domain, folder), ("workload", i), lines, name)
     located(lambda: job.outputs.known, ("postprocess", "known"), lines, name)
@@ -53,7 +54,9 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_long(job), ("sums",), lines, name)
     located(lambda: _check_stream(job), ("stream",), lines, name)
     located(lambda: _check_extension(job), ("stream", "extended_from"), lines, name)
-    located(lambda: _check_found_first(job), getattr(job.guarantee.names, "place", ()), lines, name)
+    stage = job
+    while isinstance(stage.guarantee.names, FoundFirst):
+        stage = located(partial(_check_found_first, stage, stage.guarantee.names), stage.guarantee.names.place, lines, name)
     located(lambda: _check_budget(job), ("budget",), lines, name)
     located(lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), lines, name)
 
@@ -137,10 +140,25 @@ def _check_counts(job: Job) -> None:
     header = isinstance(location, InFiles) and location.header
     columns = job.source.records.columns or header or job.measured.sums or (counts and counts.column)
     related = job.measured.domain.read != job.measured.domain.attributes
-    if array and (beyond or columns or related or isinstance(job.guarantee.names, PrivateNames)):
+    if array and (beyond or columns or related or job.guarantee.names.failure):
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'relation', 'counts.column', 'columns', 'header', 'sums' and private categories out"
+        )
+
+
+def _check_pushed(job: Job) -> None:
+    """What a database counts comes back as counts of cells, which say nothing else of records."""
+    if job.source.pushed_down(job.measured.domain) is None:
+        return
+    if (
+        job.guarantee.names != DeclaredNames()
+        or job.guarantee.person.participations
+        or job.source.records.counts is not None
+    ):
+        raise InvalidInput(
+            "with 'push_down' only counts of cells come back, and 'counts', 'participations' and whatever a part of the budget finds first "
+            "need the records themselves: leave one of them out"
         )
 
 
@@ -182,6 +200,10 @@ def _check_stream(job: Job) -> None:
     course = job.guarantee.course
     if not isinstance(course, GrowingSeries):
         return
+    if course.filters.ends == "normalised":
+        raise InvalidInput(
+            "'ends: normalised' divides by fewer steps at the ends, which a growing series does not know; leave it out"
+        )
     if (
         len(job.workload.entries) > 1
         or not job.workload.entries[0].kind.over_time
@@ -250,29 +272,26 @@ def _check_suppression(job: Job) -> None:
         )
 
 
-def _check_found_first(job: Job) -> None:
-    """What a part of the budget finds first is one thing, found once, by one kind of noise."""
-    found, guarantee = job.guarantee.names, job.guarantee
-    if not isinstance(found, FoundFirst):
-        return
-    if found.others:
-        raise InvalidInput(
-            f"a part of the budget finds one thing before the release is planned, and {found.key} stands beside "
-            f"{' and '.join(found.others)}: leave one out"
-        )
+def _check_found_first(job: Job, found: FoundFirst) -> Job:
+    """What a part of the budget finds is found once, by one kind of noise. Returns: the release with placeholders for it."""
+    guarantee = job.guarantee
+    if any(type(found) is type(each.declared.guarantee.names) for each in guarantee.found):
+        raise InvalidInput(f"a release selects names of one attribute and one range of amounts: leave {found.key} out")
+    if found.share + found.spent >= 1:
+        raise InvalidInput(f"{found.key} and what is found before it spend all of the budget: lower the shares")
     if guarantee.course.grows or job.outputs.postprocess.consistent_with:
         raise InvalidInput(
             f"{found.key} goes without 'stream' and 'consistent_with', which need one domain and one bound for several releases"
         )
-    if job.norms == ("l1",) and (found.needs_delta or not guarantee.budget.pure):
+    if job.norms == ("l1",) and (found.failure or not guarantee.budget.pure):
         rule = "needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
-        if not found.needs_delta:
+        if not found.failure:
             rule = "with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
         raise InvalidInput(f"{found.key} {rule}")
     if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
         raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
     found.check_alone(job.workload.entries, guarantee.person, job.measured)
-    job.with_found(None)
+    return job.with_found(None)
 
 
 def _check_long(job: Job) -> None:
@@ -319,9 +338,8 @@ def _check_targets(job: Job) -> None:
 
 def _check_budget(job: Job) -> None:
     """The loss of the release, and of the selection before it, within what the data set's cap allows at all."""
-    names, ledger = job.guarantee.names, job.guarantee.ledger
-    if not isinstance(names, PrivateNames):
+    delta, ledger = job.guarantee.names.failure, job.guarantee.ledger
+    if not delta:
         ledger.check(job.guarantee.budget.loss_with(job.norms[0]))
         return
-    delta = names.selection.delta
     ledger.check(replace(Loss.gaussian(job.guarantee.budget.rho_beside(delta)), failure=delta), delta)

@@ -30,12 +30,12 @@ class ChosenBoundSpec(SpecPart):
 
 
 class BoundSelectionSpec(ChosenBoundSpec):
-    """How the bound of a person with ``most_records: private`` is chosen."""
+    """How the bound of a person with ``most_records: private`` or ``most_groups: private`` is chosen."""
 
     most: int = Field(
         ge=2,
         le=10**4,
-        description="the largest bound that is considered. Of whoever has more records, as many count for the choice",
+        description="the largest bound that is considered. Of whoever has more records or groups, as many count for the choice",
         examples=[200],
     )
 
@@ -49,7 +49,7 @@ class RangeSelectionSpec(ChosenBoundSpec):
     )
 
 
-def with_largest(given: Any, key: str, example: str) -> Any:
+def with_largest(given: Any, key: str, *, example: str) -> Any:
     """A part of a spec in which the largest bound stands in place of ``private`` until one is chosen. Raises: ValueError."""
     private = isinstance(given, dict) and given.get(key) == PRIVATE
     if not private:

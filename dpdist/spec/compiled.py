@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dpdist.identities import canonical
 from dpdist.look import PLAIN
-from dpdist.privacy.bounds import shares
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
-from dpdist.spec.found_first import AskedQuantiles, DeclaredNames, FoundFirst, LeftOut, PrivateBound, PrivateNames
+from dpdist.spec.found_first import (
+    AskedQuantiles,
+    DeclaredNames,
+    FoundFirst,
+    GroupsBound,
+    LeftOut,
+    PrivateNames,
+    RangeBound,
+    RecordsBound,
+)
 from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff, Outputs
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
-NOT_STATED = {"title", "language", "output", "records", "ledger", "postprocess", "domain", "about", "site", "sums", "noise"}
+NONE = Fraction(0)
+NOT_STATED = {
+    "assume",
+    "title",
+    "language",
+    "output",
+    "records",
+    "ledger",
+    "postprocess",
+    "domain",
+    "about",
+    "site",
+    "sums",
+    "noise",
+}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 
@@ -33,6 +54,7 @@ def compiled(
     sizes: Sizes = SIZES,
     companions: tuple[Job, ...] = (),
     placeholders: bool = False,
+    spent: Fraction = NONE,
 ) -> Job:
     """The job of a spec. Domain and queries are made when they are first asked for, and refuse then.
 
@@ -41,12 +63,13 @@ def compiled(
         sizes: from which other paths are taken.
         companions: the releases that it is made consistent with.
         placeholders: whether categories stand for names that are not selected yet.
+        spent: the share of the budget that was spent on what was found before: the spec has the rest.
     Raises: InvalidInput for a horizon that cannot have been extended.
     """
     folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
-    names = _names(spec, again)
+    names = _next(spec, again, spent)
     persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
     beside = {} if spec.quantiles is None else spec.quantiles.of
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown, beside)
@@ -105,60 +128,66 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | FoundFirst:
-    """What a part of the budget finds first, where it finds anything."""
-    found = tuple(_found_first(spec, again))
-    return replace(found[0], others=tuple(each.key for each in found[1:])) if found else DeclaredNames()
+def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction) -> DeclaredNames | FoundFirst:
+    """What a part of the budget finds next, where it finds anything."""
+    return next(_found_first(spec, again, spent), DeclaredNames())
 
 
-def _found_first(spec: ReleaseSpec, again: Callable[..., Job]) -> Iterator[FoundFirst]:
-    for attribute, given in spec.domain.items():
-        if isinstance(given.values, Private):
-            selection = given.values.selection
-            yield PrivateNames(selection.share, partial(_over, spec, attribute, selection, again), attribute, selection)
-    person, ranges = spec.records.person, ((of, given.steps, given.selection) for of, given in spec.sums.items())
-    for of, most, chosen in ((None, person.most_records, person.selection), *ranges):
-        if chosen is not None:
-            yield PrivateBound(chosen.share, partial(_bounded, spec, of, chosen.share, again), of, most)
-    if spec.left_out is not None:
-        share = spec.left_out.share
-        yield LeftOut(share, partial(_beside, spec, "left_out", share, again), spec.left_out.most)
-    if spec.quantiles is not None:
-        share = spec.quantiles.share
-        yield AskedQuantiles(share, partial(_beside, spec, "quantiles", share, again), spec.quantiles)
+def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction) -> Iterator[FoundFirst]:
+    """What parts of the budget find, in order: what is found enters what is found after it."""
+    person, left_out, quantiles = spec.records.person, spec.left_out, spec.quantiles
+    private = [(name, each.values) for name, each in spec.domain.items() if isinstance(each.values, Private)]
+    failure = sum((values.selection.delta for _, values in private), Fraction(0))
+
+    def stage(share: Fraction, change: Callable[[Any], Mapping[str, Any]]) -> _Stage:
+        return share, partial(_with, spec, partial(again, spent=spent + share), change), spent, failure
+
+    if person.selection is not None and not person.most_groups:
+        yield RecordsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
+    for name, values in private:
+        yield PrivateNames(*stage(values.selection.share, partial(_of_names, spec, name)), name, values.selection)
+    if person.selection is not None and person.most_groups:
+        yield GroupsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
+    for of, column in spec.sums.items():
+        if column.selection is not None:
+            yield RangeBound(*stage(column.selection.share, partial(_of_column, spec, of)), column.steps, of)
+    if left_out is not None:
+        yield LeftOut(*stage(left_out.share, partial(_without, "left_out")), left_out.most)
+    if quantiles is not None:
+        yield AskedQuantiles(*stage(quantiles.share, partial(_without, "quantiles")), quantiles)
 
 
-def _over(
-    spec: ReleaseSpec, attribute: str, selection: SelectionSpec, again: Callable[..., Job], names: Sequence[str] | None
+_Stage = tuple[Fraction, Callable[[Any, ReleaseBudgetSpec], Job], Fraction, Fraction]
+
+
+def _with(
+    spec: ReleaseSpec,
+    again: Callable[..., Job],
+    change: Callable[[Any], Mapping[str, Any]],
+    found: Any,
+    budget: ReleaseBudgetSpec,
 ) -> Job:
-    """The job over selected names or placeholders (None), with the part of the budget that the selection leaves."""
-    given = spec.domain[attribute].with_names(selection.placeholders if names is None else names)
-    rho = spec.budget.rho_beside(selection.delta) * (1 - selection.share)
-    budget = ReleaseBudgetSpec.model_construct(rho=rho, epsilon=None, delta=None, calibration=spec.budget.calibration)
-    copy = spec.model_copy(update={"domain": {**spec.domain, attribute: given}, "budget": budget})
-    return again(copy, placeholders=names is None)
+    """The job with what was found, or with placeholders for it (None), and a budget."""
+    return again(spec.model_copy(update={**change(found), "budget": budget}), placeholders=found is None)
 
 
-def _bounded(spec: ReleaseSpec, of: str | None, share: Fraction, again: Callable[..., Job], bound: int | None) -> Job:
-    """The job with a bound on records or amounts, or with the largest one (None), and the rest of the budget."""
-    rest = _rest(spec, share)
-    if of is not None:
-        sums = {**spec.sums, of: spec.sums[of].up_to(bound)}
-        return again(spec.model_copy(update={"sums": sums, "budget": rest}), placeholders=bound is None)
+def _of_names(spec: ReleaseSpec, attribute: str, names: Sequence[str] | None) -> Mapping[str, Any]:
+    given = spec.domain[attribute]
+    assert isinstance(given.values, Private)
+    return {"domain": {**spec.domain, attribute: given.with_names(names or given.values.selection.placeholders)}}
+
+
+def _of_person(spec: ReleaseSpec, bound: int | None) -> Mapping[str, Any]:
     person = spec.records.person
-    given = person.model_copy(update={"most_records": bound or person.most_records, "selection": None})
-    records = spec.records.model_copy(update={"person": given})
-    return again(spec.model_copy(update={"records": records, "budget": rest}), placeholders=bound is None)
+    given = {} if bound is None else {person.chosen: bound}  # the largest one stands there
+    return {"records": spec.records.model_copy(update={"person": person.model_copy(update={**given, "selection": None})})}
 
 
-def _beside(spec: ReleaseSpec, key: str, share: Fraction, again: Callable[..., Job], found: bool | None) -> Job:
-    """The job without what is found beside it, and with the rest of the budget, once that is found, or before (None)."""
-    return again(spec.model_copy(update={key: None, "budget": _rest(spec, share)}), placeholders=found is None)
+def _of_column(spec: ReleaseSpec, of: str, bound: int | None) -> Mapping[str, Any]:
+    return {"sums": {**spec.sums, of: spec.sums[of].up_to(bound)}}
 
 
-def _rest(spec: ReleaseSpec, share: Fraction) -> ReleaseBudgetSpec:
-    """What a share leaves of the budget."""
-    _, rest = shares(spec.budget.loss, share)
-    return ReleaseBudgetSpec.model_construct(
-        rho=rest.rho or None, epsilon=rest.pure or None, delta=None, calibration=spec.budget.calibration
-    )
+def _without(key: str, found: bool | None) -> Mapping[str, Any]:
+    """Without what is found beside the release."""
+    del found
+    return {key: None}

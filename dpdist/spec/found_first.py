@@ -1,16 +1,24 @@
-"""What a part of the budget finds in the records before a release is planned: names, a bound, quantiles, or what bounds leave out."""
+"""What parts of the budget find in the records before a release is planned: bounds, names, what bounds leave out, quantiles.
+
+They are found one after the other, each under a charge of its own: the bound on a person's records, on which all others depend; names,
+on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds leave out.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
 from dpdist.errors import InvalidInput
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.bounds import shares
+from dpdist.privacy.charges import BOUND, LEFT_OUT, QUANTILES, RANGE, SELECTION
 from dpdist.spec.attributes import SelectionSpec
+from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.records import Person
@@ -22,7 +30,9 @@ MOST_QUANTILES = 10_000
 
 @dataclass(frozen=True)
 class DeclaredNames:
-    """All values of all attributes are declared."""
+    """Nothing is found first, or nothing more."""
+
+    failure: ClassVar[Fraction] = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -30,17 +40,25 @@ class FoundFirst(ABC):
     """What a part of the budget finds in the records before the release is planned.
 
     Attributes:
-        share: of the budget.
-        over: the ``Job`` with what was found, or with placeholders for it (None), and what finding it leaves of the budget.
-        others: what else the spec would have found first, as it asks for it.
+        share: of the budget as the spec says it.
+        over: the ``Job`` with what was found, or with placeholders for it (None), and a budget.
+        spent: the share that was spent on what is found before it.
+        failure: the deltas of all selections of names that are still to be made.
     """
 
     share: Fraction
-    over: Callable[[Any], Any]
-    others: tuple[str, ...] = field(default=(), kw_only=True)
+    over: Callable[[Any, ReleaseBudgetSpec], Any]
+    spent: Fraction
+    failure: Fraction
 
     of_bounds: ClassVar[bool] = True
-    needs_delta: ClassVar[bool] = False
+    suffix: ClassVar[str]
+    """Ends the id of its charge."""
+
+    def parts(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
+        """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
+        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else budget.loss
+        return shares(whole, self.share / (1 - self.spent))
 
     @property
     @abstractmethod
@@ -65,7 +83,7 @@ class PrivateNames(FoundFirst):
     selection: SelectionSpec
 
     of_bounds: ClassVar[bool] = False
-    needs_delta: ClassVar[bool] = True
+    suffix: ClassVar[str] = SELECTION
 
     @property
     def key(self) -> str:
@@ -80,35 +98,67 @@ class PrivateNames(FoundFirst):
 
 @dataclass(frozen=True)
 class PrivateBound(FoundFirst):
-    """How many records of a person count, or the largest amount of a column, is chosen.
+    """A bound is chosen.
 
     Attributes:
-        of: the column of amounts; None: the records of a person.
-        most: the largest bound that is considered: records, or steps above the smallest amount.
+        most: the largest one that is considered.
     """
 
-    of: str | None
     most: int
+
+    suffix: ClassVar[str] = BOUND
+
+
+@dataclass(frozen=True)
+class RecordsBound(PrivateBound):
+    """How many records of a person count."""
+
+    key: ClassVar[str] = "'most_records: private'"
+    place: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
+        del entries
+        if person.participations or measured.persons:
+            raise InvalidInput(f"{self.key} goes without 'participations' and 'count: persons': give a number")
+
+
+@dataclass(frozen=True)
+class GroupsBound(PrivateBound):
+    """In how many groups a person counts."""
+
+    key: ClassVar[str] = "'most_groups: private'"
+    place: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+
+
+@dataclass(frozen=True)
+class RangeBound(PrivateBound):
+    """The largest amount of a column, in steps above the smallest one.
+
+    Attributes:
+        of: the column of amounts.
+    """
+
+    of: str
+
+    suffix: ClassVar[str] = RANGE
 
     @property
     def key(self) -> str:
         """How a spec asks for it."""
-        return f"'to: private' of {self.of!r}" if self.of else "'most_records: private'"
+        return f"'to: private' of {self.of!r}"
 
     @property
     def place(self) -> tuple[str, ...]:
         """Where a spec asks for it."""
-        return ("sums", self.of) if self.of else ("records", "person", "selection")
+        return ("sums", self.of)
 
     def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
-        """Raises: InvalidInput for other statistics of the column than sums and means, and for other bounds on a person."""
+        """Raises: InvalidInput for other statistics of the column than sums and means."""
+        del person, measured
         statistics = {entry.statistic.key() for entry in entries if self.of in entry.statistic.columns}
-        if self.of and (not statistics or not statistics <= {"sum", "mean"}):
+        if not statistics or not statistics <= {"sum", "mean"}:
             raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
-        if not self.of and (person.most_groups or person.participations or measured.persons):
-            raise InvalidInput(
-                f"{self.key} goes without 'most_groups', 'participations' and 'count: persons': give a number"
-            )
 
 
 @dataclass(frozen=True)
@@ -121,6 +171,7 @@ class LeftOut(FoundFirst):
 
     most: int
 
+    suffix: ClassVar[str] = LEFT_OUT
     key: ClassVar[str] = "'left_out'"
     place: ClassVar[tuple[str, ...]] = ("left_out",)
 
@@ -137,6 +188,7 @@ class AskedQuantiles(FoundFirst):
 
     asked: QuantilesSpec
 
+    suffix: ClassVar[str] = QUANTILES
     key: ClassVar[str] = "'quantiles'"
     place: ClassVar[tuple[str, ...]] = ("quantiles",)
 

@@ -181,7 +181,7 @@ class Prepared:
     """What the records decide, or placeholders for it, stands in the release.
 
     Attributes:
-        declared: the release as it was written.
+        declared: the release before it was found.
         found: the noisy numbers that it was chosen by, where they are published.
     """
 
@@ -199,7 +199,9 @@ class Guarantee:
         ledger: the data set that is charged, and its cap.
         columns: of attributes whose column is called otherwise.
         counted: what the records are, where they were counted before.
+        names: what a part of the budget finds next.
         stated: everything else that a charge covers, in its canonical form.
+        found: what parts of the budget found before, in order.
     """
 
     release: str
@@ -212,8 +214,9 @@ class Guarantee:
     budget: ReleaseBudgetSpec
     noise: str
     course: OneOff | GrowingSeries
-    names: DeclaredNames | FoundFirst | Prepared
+    names: DeclaredNames | FoundFirst
     stated: Mapping[str, Any]
+    found: tuple[Prepared, ...] = ()
 
     @property
     def dataset(self) -> str:
@@ -299,9 +302,8 @@ class Job:
 
     @property
     def declared(self) -> Job:
-        """The release as it was written: before names were selected."""
-        names = self.guarantee.names
-        return names.declared if isinstance(names, Prepared) else self
+        """The release as it was written: before anything was found."""
+        return self.guarantee.found[0].declared if self.guarantee.found else self
 
     @property
     def moved(self) -> Distance:
@@ -327,6 +329,7 @@ class Job:
             apart=person.column is not None,
             in_groups=person.most_groups is not None and person.most_records == 1,
             bounded=measured.bounded,
+            totals=len(measured.domain.totals) > 1,
             known=bool(options.known),
             non_negative=options.non_negative,
         )
@@ -336,17 +339,18 @@ class Job:
         return replace(self, source=self.source.read_to(path, snapshot, called=called))
 
     def with_found(self, found: Any, numbers: Mapping[str, Any] | None = None) -> Job:
-        """The same release with the names, or the bound, that a part of its budget found, and with the rest of it; None: placeholders.
+        """The same release with what a part of its budget found, and with the rest of the budget; None: placeholders.
 
         Args:
             numbers: noisy numbers that are published.
         """
-        private = self.guarantee.names
+        private, budget = self.guarantee.names, self.guarantee.budget
         assert isinstance(private, FoundFirst)
-        made: Job = private.over(found)
+        _, rest = private.parts(budget)
+        made: Job = private.over(found, budget.of_loss(rest))
         records = self.source.records.model_copy(update={"person": made.source.records.person})
-        source, guarantee = replace(self.source, records=records), replace(made.guarantee, names=Prepared(self, numbers))
-        return replace(made, source=source, guarantee=guarantee)
+        guarantee = replace(made.guarantee, found=(*self.guarantee.found, Prepared(self, numbers)))
+        return replace(made, source=replace(self.source, records=records), guarantee=guarantee)
 
     @cached_property
     def norms(self) -> tuple[Norm, ...]:
@@ -359,7 +363,7 @@ class Job:
         budget = guarantee.budget
         if budget.pure or guarantee.noise == LAPLACE:
             return ("l1",)
-        found = not isinstance(guarantee.names, DeclaredNames)  # by a part of the budget, which is then a rho
+        found = guarantee.found or guarantee.names != DeclaredNames()  # by a part of the budget, which is then a rho
         gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows or found
         if gaussian or asked.objective == "worst" or is_long(asked.queries):
             return ("l2",)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from dpdist.spec.assume import AssumeSpec
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec
@@ -72,6 +73,12 @@ class ReleaseSpec(SpecPart):
         description="publishes, from a part of the budget, quantiles of columns by group with 95 % intervals: chosen from all values of a "
         "declared range by the exponential mechanism, without bins. The queries of 'workload' are answered with the rest",
         examples=[{"of": {"age": {"from": 0, "to": 120}}, "by": ["region"], "at": [0.5]}],
+    )
+    assume: AssumeSpec | None = Field(
+        None,
+        description="what 'dpdist plan' assumes of the records, to show for several values of each bound the noise, what is lost and the "
+        "error of both. No record is read for it, nothing is charged, and what is released does not depend on it",
+        examples=[{"persons": 30000, "records_per_person": "geometric 3"}],
     )
     neighbours: Neighbours = Field(
         "add-remove",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from dpdist.domain import Domain
 from dpdist.machine.objects import place_at
-from dpdist.records.extracts import RecordTable
+from dpdist.records.column_types import ColumnType
+from dpdist.records.extracts import Query, RecordTable
+from dpdist.records.pushed import COUNT, PushedDown
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
@@ -25,6 +28,7 @@ class Origin:
         attributes: those that are counted, whose columns may be named by folders.
         series: the attribute in whose steps persons are counted, where a release filters one.
         snapshot, called: of a table whose rows were written to a file.
+        counted: whether that file holds what a database counted.
     """
 
     records: RecordsSpec
@@ -33,6 +37,7 @@ class Origin:
     series: str | None
     snapshot: str = ""
     called: Called | None = None
+    counted: bool = False
 
     @property
     def path(self) -> str:
@@ -59,8 +64,30 @@ class Origin:
         """The same records, which were written to a file and which messages call so."""
         location = InFiles.model_validate({"path": str(path)})
         return replace(
-            self, records=self.records.model_copy(update={"location": location}), snapshot=snapshot, called=Called(called)
+            self,
+            records=self.records.model_copy(update={"location": location}),
+            snapshot=snapshot,
+            called=Called(called),
+            counted=self.records.location.counted_there,
         )
+
+    def read_of(self, table: RecordTable, domain: Domain) -> tuple[RecordTable, dict[str, Use], Mapping[str, ColumnType]]:
+        """What is read of a table, what each of its columns is counted as, and their declared types.
+
+        Raises: InvalidInput for what a database does not count.
+        """
+        pushed = self.pushed_down(domain)
+        if pushed is None or not isinstance(table, Query):
+            return table, self.uses(domain), self.records.types
+        return replace(table, pushed=pushed), uses_of(domain, {}, None, "text", COUNT), {}
+
+    def pushed_down(self, domain: Domain) -> PushedDown | None:
+        """What the database counts, None where it does not. Raises: InvalidInput for what a database does not count."""
+        if not self.records.location.counted_there:
+            return None
+        person = self.records.person
+        bounds = (person.most_records, person.most_groups, person.type, person.missing)
+        return PushedDown(domain, self.records.columns, person.column, *bounds)
 
     @property
     def counts_column(self) -> str | None:
@@ -84,6 +111,11 @@ class Origin:
         return self.files
 
     def _files(self, hashing: Hashing) -> Source:
+        if self.counted:
+            files = source_of(
+                self.path, hashing=hashing, columns={}, counts=COUNT, attributes=self.attributes, called=self.name
+            )
+            return replace(files, snapshot=self.snapshot)
         person, steps = self.records.person, None
         if person.participations is not None and person.column is not None and self.series is not None:
             steps = Participations(self.series, person.participations, person.separation)

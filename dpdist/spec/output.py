@@ -76,7 +76,9 @@ class ColoursSpec(SpecPart):
     )
     accent_dark: str = Field("", description="the same on dark screens", examples=["#f2a0b8"])
     bars: str = Field(
-        "", description="of the first series of charts on light screens; its contrast must be 3:1", examples=["#8f2d56"]
+        "",
+        description="of the first series of charts and, lighter and darker, of maps on light screens; its contrast must be 3:1",
+        examples=["#8f2d56"],
     )
     bars_dark: str = Field("", description="the same on dark screens", examples=["#e08aa5"])
 

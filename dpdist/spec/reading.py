@@ -19,6 +19,7 @@ from dpdist.spec.compiled import compiled
 from dpdist.spec.explained import explained, located, short, where_of
 from dpdist.spec.job import Job
 from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.other_bounds import Assumptions
 from dpdist.spec.sources import LOCATIONS
 from dpdist.spec.yaml_text import Lines, Place
 
@@ -58,6 +59,16 @@ def load(
     content, lines = _mapping(path)
     spec = _valid(_dated(content, period, str(path)), lines, str(path))
     return _checked(spec, lines, str(path), path.resolve().parent, follow=follow, records=records, sizes=sizes)
+
+
+def assumed(path: str | Path, *, period: datetime.date | None = None) -> Assumptions | None:
+    """What a YAML spec assumes of its records, with what it would be with other bounds; None where it assumes nothing.
+
+    Raises: InvalidSpec.
+    """
+    content, lines = _mapping(Path(path))
+    spec = _valid(_dated(content, period, str(path)), lines, str(path))
+    return None if spec.assume is None else Assumptions(spec, spec.assume, Path(path).resolve().parent)
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:

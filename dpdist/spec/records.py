@@ -14,7 +14,8 @@ from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
 from dpdist.spec.values import Exact, SpecPart, Text
 
-BOUND_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
+BOUND_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
+GROUPS_SCHEMA = {"anyOf": [*BOUND_SCHEMA["anyOf"], {"type": "null"}]}
 
 
 class Person(SpecPart):
@@ -53,13 +54,14 @@ class Person(SpecPart):
         "noise is needed",
         examples=[7],
     )
-    most_groups: int | None = Field(
+    most_groups: Annotated[int | None, WithJsonSchema(GROUPS_SCHEMA)] = Field(
         None,
         ge=1,
         le=10**6,
         description="in how many groups one person counts, with up to 'most_records' records in each. A group is a combination of values "
         "of all attributes. Where every cell is measured by itself (mechanism 'identity'), Gaussian noise grows only with the square root "
-        "of this number; elsewhere, and with Laplace noise, in proportion to it",
+        "of this number; elsewhere, and with Laplace noise, in proportion to it. 'private' has a part of the budget choose the number of "
+        "least predicted error, from noisy numbers of persons by their number of groups: see 'selection'",
         examples=[4],
     )
     type: PersonType = Field(
@@ -79,15 +81,22 @@ class Person(SpecPart):
 
     selection: BoundSelectionSpec | None = Field(
         None,
-        description="with 'most_records: private': how the bound is chosen, and by which part of the budget",
+        description="with 'most_records: private' or 'most_groups: private': how the bound is chosen, and by which part of the budget",
         examples=[{"share": 0.1, "most": 200}],
     )
 
     @model_validator(mode="before")
     @classmethod
     def _says_how(cls, given: Any) -> Any:
-        """With ``most_records: private`` the largest bound stands in its place until one is chosen."""
-        return with_largest(given, "most_records", "{share: 0.1, most: 200}")
+        """With a ``private`` bound the largest one stands in its place until one is chosen."""
+        bounds = given if isinstance(given, dict) else {}
+        if bounds.get("most_records") == PRIVATE and bounds.get("most_groups") is not None:
+            raise ValueError(
+                "'most_records: private' goes without 'most_groups': what a bound on the records in each group leaves out depends on which "
+                "groups count; give a number"
+            )
+        chosen = "most_records" if bounds.get("most_groups") is None else "most_groups"
+        return with_largest(given, chosen, example="{share: 0.1, most: 200}")
 
     @model_validator(mode="after")
     def _of_persons(self) -> Person:
@@ -100,10 +109,15 @@ class Person(SpecPart):
                 "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
             )
         if self.selection is not None and self.column is None:
-            raise ValueError("'most_records: private' counts the records of persons: name the 'column' that identifies them")
+            raise ValueError(f"'{self.chosen}: private' is about persons: name the 'column' that identifies them")
         if self.participations is None and self.separation != 1:
             raise ValueError("'separation' lies between the steps of one person: say in how many, with 'participations'")
         return self
+
+    @property
+    def chosen(self) -> str:
+        """Which bound a ``selection`` chooses."""
+        return "most_groups" if self.most_groups is not None else "most_records"
 
     @property
     def bounds(self) -> dict[str, str | int | None]:

@@ -65,7 +65,7 @@ class SumSpec(Titled):
     @classmethod
     def _says_how(cls, given: Any) -> Any:
         """With ``to: private`` the largest amount that is considered stands in its place until one is chosen."""
-        return with_largest(given, "to", "{share: 0.1, most: 10000}")
+        return with_largest(given, "to", example="{share: 0.1, most: 10000}")
 
     @model_validator(mode="after")
     def _some_steps(self) -> SumSpec:

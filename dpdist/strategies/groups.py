@@ -1,4 +1,5 @@
-"""The certified optimum for persons who are in up to l cells: where all cells are alike in closed form, else by cutting planes.
+"""The certified optimum for persons who are in up to l cells: where all cells are alike in closed form, else by cutting planes; and
+a strategy near it for more cells.
 
 A person who is counted in several groups moves several counts upwards. Noise that is larger for their sum than for their differences hides
 such a person at less error: X = a I - b J with J all ones has u'X u = a s - b s^2 for a person in s groups.
@@ -14,18 +15,24 @@ from itertools import combinations
 import numpy as np
 import scipy
 
-from dpdist.grids.groups import LISTED_SETS, number_of_sets
+from dpdist.grids.groups import LISTED_SETS, exact_gram, number_of_sets, squared_over_cells
 from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, gram_of
-from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, length, persons_bound
+from dpdist.strategies.optimum import coa
+from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, length, persons_bound, root_of
 from dpdist.strategies.proofs import Cells, PersonsBound, entries_of_sizes
 from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.step_chains import best_chain
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_cells
 
 ALIKE_CELLS, UNLIKE_CELLS = 1024, 64
 """Up to here the optimum is found: where all cells are alike, and elsewhere."""
+MANY_CELLS, BLENDS = 256, 10
+"""Up to here a strategy near it is, and between how many of two strategies it is looked for."""
+SCALE = 2**20
+"""Of the whole numbers by which the longest person is bounded there."""
 PLACES = 4000
 """At which the one number of the closed form is looked for, before it is refined."""
 ALWAYS_LISTED, NEARLY = 2**16, 1e-4
@@ -38,9 +45,10 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     """The strategy of least total error for persons who have records in up to ``moved.groups`` cells.
 
     Args:
-        workload: a workload over at most ``UNLIKE_CELLS`` cells, ``ALIKE_CELLS`` where all are alike, or its gram, (n, n).
+        workload: a workload over at most ``MANY_CELLS`` cells, ``ALIKE_CELLS`` where all are alike, or its gram, (n, n).
         moved: in how many cells one person has records.
-        tolerance: certified relative gap at which cutting planes stop; it is reached where the longest person is known.
+        tolerance: certified relative gap at which cutting planes stop; it is reached where the longest person is known, and not where more
+            than ``UNLIKE_CELLS`` cells are not alike.
     Returns: the strategy with ``persons``, the proof. Its cost is that of one record. For persons who are replaced it is the optimum where
         all cells are alike; elsewhere that of persons who come or go, whose bound holds for them, too, and is loose.
     """
@@ -49,6 +57,8 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     alike = _alike(gram)
     if alike is not None:
         root, bound, gap = _of_alike(cells, most, alike, replaced=moved.replaced)
+    elif cells > UNLIKE_CELLS:
+        root, bound, gap = _of_many(gram, most)
     else:
         rounds = ROUNDS if cells <= UNLIKE_CELLS // 2 else ROUNDS // 2
         found = least_error(gram, _starts(cells, most), lambda x: _climbs(x, most), tolerance=tolerance, rounds=rounds)
@@ -62,9 +72,9 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
 
 
 def answers_persons(workload: Workload) -> bool:
-    """Whether the optimum for persons is found for a workload: of few cells, or of more that are all alike."""
+    """Whether the optimum for persons, or a strategy near it, is found: for few cells, or for more that are all alike."""
     cells = workload.shape[1]
-    return cells <= UNLIKE_CELLS or (cells <= ALIKE_CELLS and is_cells(workload))
+    return cells <= MANY_CELLS or (cells <= ALIKE_CELLS and is_cells(workload))
 
 
 def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
@@ -124,7 +134,7 @@ def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float,
 
     def bound(sizes: dict[tuple[int, int], float]) -> float:
         alone, pair = entries_of_sizes(sizes, cells)
-        of_differences, of_sum = max(alone - pair, 0.0), alone + (cells - 1) * pair
+        of_differences, of_sum = max(alone - pair, 0.0), max(alone + (cells - 1) * pair, 0.0)  # rounding
         return float((cells - 1) * math.sqrt(of_differences * differences) + math.sqrt(of_sum * together)) ** 2
 
     if replaced:
@@ -144,6 +154,39 @@ def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float,
         )
         best = max(best, (-float(found.fun), mixed(float(found.x))), key=_first)
     return PersonsBound(best[0] * (1 - 1e-12), "closed form over all sets of cells of one size", sizes=best[1])
+
+
+def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
+    """Rows, the proof and the gap for more cells: the optimum for the persons of a Markov chain over the cells, whom longer ones may
+    exceed, blended with that of records or with every cell by itself."""
+    cells = gram.shape[0]
+
+    def merged(fewer: int, spread: int) -> Matrix:
+        padded = np.pad(gram, (0, fewer * spread - cells))
+        return np.asarray(padded.reshape(fewer, spread, fewer, spread).sum(axis=(1, 3)))
+
+    def error(precision: Matrix) -> float:
+        return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
+
+    chain, spread = best_chain(merged, cells, most, 1)
+    proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, spread=spread)
+    mean = proof.mean_square(cells)
+    bound = replace(proof, lower_bound=persons_bound(gram, mean))
+    roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
+    one, other = sorted((root.T @ root for root in roots), key=error)[:2]
+    one, other = one / _longest(one, most), other / _longest(other, most)
+    found = scipy.optimize.minimize_scalar(
+        lambda share: error(one + share * (other - one)), bounds=(0, 1), method="bounded", options={"maxiter": BLENDS}
+    )
+    best = min((one, one + float(found.x) * (other - one)), key=error)
+    return scipy.linalg.cholesky(best), bound, error(best) / bound.lower_bound - 1.0
+
+
+def _longest(precision: Matrix, most: int) -> float:
+    """A bound of u'X u, by that of rows in whole numbers."""
+    top = float(np.diag(precision).max())
+    rows = np.rint(scipy.linalg.cholesky(precision / top) * SCALE).astype(np.int64)
+    return squared_over_cells(exact_gram(rows), most, replaced=False) / SCALE**2 * top
 
 
 def _starts(cells: int, most: int) -> dict[Cells, float]:

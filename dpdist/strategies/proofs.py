@@ -13,6 +13,63 @@ from dpdist.operators import Matrix
 
 Cells = tuple[int, ...]
 """The cells, or steps, in which a person has one record each."""
+SINGLE = 1e-6
+"""The share of a Markov chain's persons who are in one step, every one alike: M stays invertible, and the bound loses as little."""
+
+
+@dataclass(frozen=True)
+class MarkovChain:
+    """A distribution over all choices of steps that a person may make: weights on more contributions than could be listed.
+
+    Attributes:
+        first: the share of persons whose first step it is, (steps,).
+        onward: of the persons in step i those whose next one is j, for all j >= i + separation: row by row, in one vector. The others
+            have no further step.
+        separation: how far apart two steps are at least.
+        most: the number of steps after which persons have no further one, whatever ``onward`` says.
+    """
+
+    first: Matrix
+    onward: Matrix
+    separation: int
+    most: int
+
+    @property
+    def steps(self) -> int:
+        """Of the series."""
+        return self.first.size
+
+    @property
+    def counted(self) -> bool:
+        """Whether more than ``most`` steps would fit into the series, so that the steps of persons must be counted."""
+        return self.most * self.separation < self.steps
+
+    def transitions(self) -> Matrix:
+        """``onward`` as a matrix, (steps, steps)."""
+        return triangle(self.onward, self.steps, self.separation)
+
+    def mean_square(self) -> Matrix:
+        """M, the mean of u u' over all persons, (steps, steps)."""
+        onward, first = self.transitions(), self.first
+        if self.counted:
+            visited = np.diag(first)
+            together = visited.copy()
+            for _ in range(self.most - 1):  # the persons who are in i, and in j as the second, third, ... step
+                visited, first = visited @ onward, first @ onward
+                np.fill_diagonal(visited, first)
+                together += visited
+        else:
+            later = scipy.linalg.solve_triangular(np.eye(self.steps) - onward, np.eye(self.steps), check_finite=False)
+            together = (first @ later)[:, None] * later
+        mean = (1.0 - SINGLE) * (together + np.triu(together, 1).T)
+        return np.asarray(mean + SINGLE / self.steps * np.eye(self.steps))
+
+
+def triangle(values: Matrix, steps: int, above: int) -> Matrix:
+    """The matrix whose entries from a diagonal on are given row by row, (steps, steps)."""
+    out = np.zeros((steps, steps))
+    out[np.triu_indices(steps, above)] = values
+    return out
 
 
 @dataclass(frozen=True)
@@ -25,8 +82,9 @@ class PersonsBound:
         weights: of the columns, which sum to one.
         sizes: instead, where all cells are alike, the weight of every number of cells of a person and number of other cells of one whose
             place is taken, spread evenly over all sets of these numbers.
-        spread: every column stands for so many, each with the same weight: one that holds i, j, ... for those that hold spread i + o,
-            spread j + o, ... for o = 0, 1, ..., as far as there are cells.
+        chain: instead, for a long series, the distribution over all persons.
+        spread: every column, and every person of a chain, stands for so many, each with the same weight: one that holds i, j, ... for
+            those that hold spread i + o, spread j + o, ... for o = 0, 1, ..., as far as there are cells.
         axis: the attribute among whose values columns are, the same for all values of the others; None: columns are among all cells.
         how: how they were found, in words.
     """
@@ -36,6 +94,7 @@ class PersonsBound:
     columns: tuple[Cells, ...] = field(default=(), repr=False)
     weights: tuple[float, ...] = field(default=(), repr=False)
     sizes: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False)
+    chain: MarkovChain | None = field(default=None, repr=False)
     spread: int = 1
     axis: int | None = None
 
@@ -44,7 +103,10 @@ class PersonsBound:
         if self.sizes:
             alone, pair = entries_of_sizes(self.sizes, cells)
             return np.full((cells, cells), pair) + (alone - pair) * np.eye(cells)
-        mean = mean_of(listed_columns(self.columns, -(-cells // self.spread)), np.array(self.weights))
+        if self.chain is not None:
+            mean = self.chain.mean_square()
+        else:
+            mean = mean_of(listed_columns(self.columns, -(-cells // self.spread)), np.array(self.weights))
         return mean if self.spread == 1 else np.kron(mean, np.eye(self.spread) / self.spread)[:cells, :cells]
 
     @property
@@ -52,9 +114,16 @@ class PersonsBound:
         """The weights of numbers of cells by their texts, "3" or "3-2" where a place is taken."""
         return {f"{s}-{t}" if t else f"{s}": weight for (s, t), weight in self.sizes.items()}
 
+    @property
+    def numbers(self) -> Matrix:
+        """What is kept as an array: of a chain ``first`` and ``onward``, one after the other."""
+        return np.zeros(1) if self.chain is None else np.concatenate([self.chain.first, self.chain.onward])
+
     def facts(self) -> dict[str, Any]:
-        """As it is kept."""
+        """As it is kept, beside ``numbers``."""
+        chain = None if self.chain is None else [self.chain.steps, self.chain.separation, self.chain.most]
         return {
+            "chain": chain,
             "lower_bound": self.lower_bound,
             "how": self.how,
             "columns": [list(each) for each in self.columns],
@@ -65,11 +134,16 @@ class PersonsBound:
         }
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> PersonsBound:
+    def of(cls, facts: Mapping[str, Any], numbers: Matrix | None = None) -> PersonsBound:
         """From what was kept."""
+        chain = None
+        if facts.get("chain") is not None:
+            assert numbers is not None
+            steps, separation, most = facts["chain"]
+            chain = MarkovChain(numbers[:steps], numbers[steps:], separation, most)
         columns, weights = tuple(tuple(each) for each in facts["columns"]), tuple(facts["weights"])
         sizes = {(int(s), int(t or 0)): w for key, w in facts["sizes"].items() for s, _, t in [key.partition("-")]}
-        return cls(facts["lower_bound"], facts["how"], columns, weights, sizes, facts["spread"], facts["axis"])
+        return cls(facts["lower_bound"], facts["how"], columns, weights, sizes, chain, facts["spread"], facts["axis"])
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """The certified optimum for persons who have records in several steps of a series, and what no strategy can beat for longer ones.
 
-Up to ``DENSE_STEPS`` steps the program of persons is solved by cutting planes. For longer series its weights are those of a series of
-fewer, longer steps: a person in steps i, j, ... of it is spread evenly over persons in the steps f i + o, f j + o, ... of the long one, of
-which two are at least as far apart. This is a bound, a few per cent below the optimum.
+Up to ``DENSE_STEPS`` steps the program of persons is solved by cutting planes. For longer series the weights of persons are those of a
+Markov chain (step_chains.py), which bound every strategy a little below the optimum. Where even a chain would take long, its steps are
+longer ones: a person in steps i, j, ... is spread evenly over persons in the steps f i + o, f j + o, ... of the long series, of which
+two are at least as far apart.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -23,26 +24,28 @@ from dpdist.strategies.lower_factors import factored, of_one_series
 from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, persons_bound
 from dpdist.strategies.proofs import Cells, PersonsBound
 from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.step_chains import best_chain
 from dpdist.workloads import Filter, Workload, filtered
 from dpdist.workloads.filters import coefficients
 from dpdist.workloads.kinds import line_of
 
 DENSE_STEPS = 128
 """Up to here the optimum is found: seconds."""
-COARSE_STEPS, COARSE_ROUNDS = 64, (12, 6, 4)
-"""Of the series whose weights bound longer ones: its steps at most, and the rounds for it and for series of twice as many steps."""
-COARSE_WORK = 2**13
-"""Steps times those of a person up to which weights are found."""
 BOUND_STEPS = 2048
 """Up to here there is a bound: it takes an eigen-decomposition of the whole series."""
 TOLERANCE = 1e-4
 """Relative gap that is asked for at least: the last digits of a person's optimum take as long as all before."""
-BOUND_GAP = 1e-3
-"""Relative gap at which it stops."""
+BOUND_GAP, BOUND_ROUNDS = 1e-3, 12
+"""Relative gap at which it stops, and the rounds of cutting planes at most."""
 TRIED = 2**20
 """Choices of steps up to which the longest person is known in every round."""
 FIRST = 10
 """Last steps at least from which long persons are followed back, in every number of steps."""
+
+
+def _listed(steps: int, most: int, separation: int) -> bool:
+    """Whether the steps are few, and the longest person among them is known."""
+    return steps <= DENSE_STEPS and number_of_chains(steps, most, separation) <= CHAINS
 
 
 def answers_visits(workload: Workload, moved: Distance) -> bool:
@@ -52,7 +55,7 @@ def answers_visits(workload: Workload, moved: Distance) -> bool:
     steps, series = line.shape[1], math.prod(workload.domain.shape[other] for other in axes if other != axis)
     most = fitting(moved.participations or 1, moved.separation, steps)
     plain = most > 1 and series == 1 and not (moved.signed or moved.replaced)
-    return plain and steps <= DENSE_STEPS and number_of_chains(steps, most, moved.separation) <= CHAINS
+    return plain and _listed(steps, most, moved.separation)
 
 
 def persons_by_step(workload: Workload, moved: Distance, *, tolerance: float = 1e-6) -> DenseStrategy:
@@ -79,14 +82,11 @@ def _starts(steps: int, most: int, separation: int) -> dict[Cells, float]:
     return {tuple(range(first, first + length + 1, separation)): 1.0 / (steps - length) for first in range(steps - length)}
 
 
-def _solved(
-    gram: Matrix, moved: Distance, tolerance: float, rounds: int = ROUNDS, starts: Mapping[Cells, float] | None = None
-) -> PersonsOptimum:
+def _solved(gram: Matrix, moved: Distance, tolerance: float, rounds: int = ROUNDS) -> PersonsOptimum:
     """The program over a series."""
     steps, apart = gram.shape[0], moved.separation
     most = fitting(moved.participations or 1, apart, steps)
-    given = starts or _starts(steps, most, apart)
-    return least_error(gram, given, _Walks(most, apart), tolerance=tolerance, rounds=rounds)
+    return least_error(gram, _starts(steps, most, apart), _Walks(most, apart), tolerance=tolerance, rounds=rounds)
 
 
 def bounds_steps(workload: Workload) -> bool:
@@ -102,38 +102,17 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     line = of_one_series(workload)
     axis, axes, _ = line_of(workload)
     steps, series = line.shape[1], math.prod(workload.domain.shape[other] for other in axes if other != axis)
-    (each,) = line_of(line)[2]
-    spread = 1 << (-(-steps // COARSE_STEPS) - 1).bit_length() if steps > DENSE_STEPS else 1
-    proof: PersonsBound | None = None
-    for rounds in COARSE_ROUNDS:
-        fewer = -(-steps // spread)
-        apart = replace(moved, separation=-(-moved.separation // spread))
-        if proof is not None and fewer * fitting(moved.participations or 1, apart.separation, fewer) > COARSE_WORK:
-            break
-        shorter = line if spread == 1 else filtered(fewer, "x0", [_every(each, spread, fewer)])
-        found = _solved(shorter.gram(), apart, BOUND_GAP, rounds, None if proof is None else _halved(proof, fewer)).bound
-        how = (
-            found.how
-            if spread == 1
-            else f"{found.how} over {fewer} steps, and spread over {steps}: a bound below the optimum"
+    most = fitting(moved.participations or 1, moved.separation, steps)
+    if _listed(steps, most, moved.separation):
+        proof = replace(_solved(line.gram(), moved, BOUND_GAP, BOUND_ROUNDS).bound, axis=axis)
+    else:
+        (each,) = line_of(line)[2]
+        chain, spread = best_chain(
+            lambda fewer, spread: filtered(fewer, "x0", [_every(each, spread, fewer)]).gram(), steps, most, moved.separation
         )
-        proof = replace(found, how=how, spread=spread, axis=axis)
-        if spread == 1:
-            break
-        spread //= 2
-    assert proof is not None
+        how = f"a Markov chain over {chain.steps} steps{f', spread over {steps}' if spread > 1 else ''}: a bound below the optimum"
+        proof = PersonsBound(0.0, how, chain=chain, spread=spread, axis=axis)
     return replace(proof, lower_bound=series * persons_bound(line.gram(), proof.mean_square(steps)))
-
-
-def _halved(proof: PersonsBound, steps: int) -> dict[Cells, float]:
-    """The persons of a proof in steps of half the length: two for each, in the first halves and in the second ones."""
-    made: dict[Cells, float] = {}
-    for person, weight in zip(proof.columns, proof.weights, strict=True):
-        for half in (0, 1):
-            spread = tuple(step for step in (2 * step + half for step in person) if step < steps)
-            if spread:
-                made[spread] = made.get(spread, 0.0) + weight / 2
-    return made
 
 
 def _every(each: Toeplitz, spread: int, fewer: int) -> Filter:

@@ -12,7 +12,7 @@ import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Circulant, Matrix, Operator, Toeplitz
+from dpdist.operators import Circulant, Matrix, Operator, StepMeans, Toeplitz
 from dpdist.operators.base import Entries
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.sizes import SIZES, Sizes
@@ -30,11 +30,13 @@ class Filter:
         name: the filter in words.
         coefficients: (lags,) float64.
         first_lag: negative where the filter looks ahead.
+        normalised: whether what it holds at the ends of a series is divided by the sum of the coefficients there.
     """
 
     name: str
     coefficients: Matrix | Entries = field(repr=False)
     first_lag: int = 0
+    normalised: bool = False
 
 
 def running_sum(n: int, sizes: Sizes = SIZES) -> Filter:
@@ -143,8 +145,9 @@ def filtered(
     kind = Circulant if circular else Toeplitz
     blocks = []
     for each in filters:
+        steps = kind(attribute.values, each.coefficients, each.first_lag)
         parts: list[tuple[int, Operator]] = [
-            (whole.axis(of), along(attribute, kind(attribute.values, each.coefficients, each.first_lag)))
+            (whole.axis(of), along(attribute, StepMeans(steps) if each.normalised else steps))
         ]
         parts += [(whole.axis(name), values_of(whole.attribute(name))) for name in by]
         parts.sort(key=lambda part: part[0])

@@ -74,6 +74,28 @@ def test_a_region_has_the_aspect_of_its_middle(tmp_path: Path) -> None:
     assert found.size[0] / found.size[1] == pytest.approx(4 * np.cos(np.radians(51)) / 2, rel=0.02)
 
 
+def box(west: float, east: float) -> list[list[tuple[float, float]]]:
+    return [[(west, 50), (east, 50), (east, 54), (west, 54), (west, 50)]]
+
+
+def test_areas_on_both_sides_of_180_degrees_lie_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As islands of Alaska do; but a map of areas all around the Earth, or of one that reaches over the gap, is cut at 180 degrees."""
+    sides = [("w", box(172, 180)), ("e", box(-180, -170)), ("far", box(-150, -140))]
+    found = boundaries(file(tmp_path, sides), "code", ("w", "e", "far"), tmp_path)
+    across = {name: sorted(x for x, _ in rings[0]) for name, rings in found.areas}
+    assert across["w"][-1] == across["e"][0]
+    assert across["w"][0] == 0
+    assert across["far"][-1] == pytest.approx(found.size[0], abs=1)
+    assert found.size[0] / found.size[1] == pytest.approx(48 * np.cos(np.radians(52)) / 4, rel=0.05)
+    over = boundaries(
+        file(tmp_path, [*sides, ("over", box(-100, 100)), ("more", box(90, 110))]), "code", ("w", "over"), tmp_path
+    )
+    assert max(x for x, _ in dict(over.areas)["w"][0]) == over.size[0]
+    monkeypatch.setattr("dpdist.domain.boundaries.LEAST_GAP", 350.0)
+    cut = boundaries(file(tmp_path, sides), "code", ("w", "e", "far"), tmp_path)
+    assert min(x for x, _ in dict(cut.areas)["w"][0]) > cut.size[0] * 0.9
+
+
 def test_countries_keep_their_areas() -> None:
     """Square kilometres of the CIA's World Factbook: a map in degrees would show Greenland three times as large as Algeria."""
     true = {"GRL": 2_166, "DZA": 2_382, "BRA": 8_516, "CAN": 9_985, "IND": 3_287}

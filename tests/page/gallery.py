@@ -167,7 +167,26 @@ def births() -> Content:
     return replace(made, boundaries={"born": boundaries("countries", "", BORN, Path())})
 
 
-GALLERY: dict[str, Callable[[], Content]] = {"incomes": incomes, "hours": hours, "towns": towns, "births": births}
+def weeks() -> Content:
+    """Small charts beside each other: a series for each of more towns than one plot holds, over time and up to each week."""
+    towns = ("Köln", "Zürich", "Besançon", "A Coruña", "not told")
+    domain = Domain((Attribute("week", edges=tuple(range(15))), Attribute("town", categories=towns)))
+    cells = np.multiply.outer(np.linspace(8, 17, 14), np.array([10, 7, 5, 2.4, 0]))
+    attributes = {
+        "week": attribute("Week", "14 weeks", time={"start": "2026-08-31T00:00:00", "step": "week"}),
+        "town": attribute("Town", "5 categories"),
+    }
+    workload = union(marginals(domain, ways=2), cdf(domain, "week", ("town",)))
+    return content("Purchases", workload, cells, 9.0, {"counted": "purchases", "attributes": attributes, "asked": []})
+
+
+GALLERY: dict[str, Callable[[], Content]] = {
+    "incomes": incomes,
+    "hours": hours,
+    "towns": towns,
+    "births": births,
+    "weeks": weeks,
+}
 
 
 def write(folder: Path, name: str) -> Path:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import colorsys
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.look import DARK, LIGHT, Look, contrast, face_of, logo_of
+from dpdist.look import DARK, LIGHT, Look, as_light, contrast, face_of, logo_of
 from dpdist.page import site
 from dpdist.page.trends import Edition
 from dpdist.spec import load
@@ -31,6 +33,30 @@ def test_contrast_by_hand() -> None:
 
 def test_the_own_colours_pass() -> None:
     Look(accent=LIGHT["accent"], accent_dark=DARK["accent"], bars=LIGHT["c0"], bars_dark=DARK["c0"])
+
+
+@pytest.mark.parametrize("bars", ["#8f2d56", "#00704a", "#333333", "#b00020", "#5b3a00", LIGHT["c0"]])
+def test_classes_of_maps_follow_the_publisher_and_stay_as_readable(bars: str) -> None:
+    dark = as_light(bars, DARK["c0"])
+    for style, theme, name in (
+        (Look(bars=bars).light, LIGHT, bars),
+        (Look(bars_dark=dark).style().split("dark){")[1], DARK, dark),
+    ):
+        found = dict(re.findall(r"--(\w+):(#\w{6});", style))
+        assert found["c0"] == name
+        classes = [found[f"h{k}"] for k in range(7)]
+        for k, colour in enumerate(classes):
+            assert contrast(colour, theme["paper"]) == pytest.approx(contrast(theme[f"h{k}"], theme["paper"]), rel=0.04)
+            assert contrast(colour, theme[f"t{k}"]) >= 4.5
+            assert max(_turn(colour, bars), _turn(bars, colour)) < 0.06 or bars == "#333333"
+        assert len(set(classes)) == 7
+    assert "--h0:" + LIGHT["h0"] in Look(accent="#7a1f3d").light
+
+
+def _turn(one: str, other: str) -> float:
+    """How far the hue of a colour lies behind that of another, in turns."""
+    hues = [colorsys.rgb_to_hls(*(int(c[k : k + 2], 16) / 255 for k in (1, 3, 5)))[0] for c in (one, other)]
+    return (hues[0] - hues[1] + 0.5) % 1 - 0.5
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -16,7 +17,9 @@ from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
 from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
+from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.charts.scales import breaks, round_times, scale
+from dpdist.page.charts.small import small
 from dpdist.page.charts.text import lines, width
 from dpdist.page.figures import MOST_POINTS, extremes, figures_of, long_figure, thinned
 from dpdist.page.plots import plot
@@ -268,6 +271,47 @@ def test_one_large_column_leaves_the_map_its_classes() -> None:
     assert re.findall(r'<pattern id="(\w+)"', drawn.svg) == ["nw"]
 
 
+def test_one_large_value_of_few_leaves_the_others_their_classes() -> None:
+    figure = Figure(
+        "heat",
+        "a",
+        Axis("a", ["x", "y", "z"]),
+        ("",),
+        np.array([[283976.0], [5622.0], [900.0]]),
+        np.full((3, 1), 9.0),
+        "People",
+    )
+    assert len(set(classes_of(figure, limits_of(figure)).ravel())) == 3
+
+
+def test_a_giant_is_broken_in_the_overview_too() -> None:
+    values = np.array([[9000.0], [20.0], [18.0], [16.0], [14.0]])
+    figure = Figure("bars", "a", Axis("", list("abcde")), ("",), values, np.ones((5, 1)), "People")
+    tall = [float(top) for top in re.findall(r"V([\d.]+)h", small(figure))]
+    halves = replace(figure, series=("m", "f"), values=np.hstack([values, values]) / 2, half=np.ones((5, 2)))
+    for each in (figure, halves):
+        assert small(each).count('class="break"') == 1
+    assert max(tall) < 20  # the second one is seen
+    assert 'class="break"' not in small(
+        replace(figure, values=values[1:], half=figure.half[1:], axis=Axis("", list("bcde")))
+    )
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(7.0, "steps"), (9.0, "heat")])
+def test_a_few_series_stand_beside_each_other_unless_one_dwarfs_them(largest: float, kind: str) -> None:
+    domain = Domain((Attribute("age", edges=tuple(range(9))), Attribute("town", categories=tuple("abcde"))))
+    values = np.ones((8, 5))
+    values[3, 0] = largest
+    figure = only(domain, marginals(domain, ways=2).blocks[0], values.ravel().tolist())
+    assert (figure.kind, figure.series) == (kind, tuple("abcde"))
+    if kind == "steps":
+        for screen, columns in ((WIDE, 3), (NARROW, 2)):
+            drawn = charts.draw(figure, screen)
+            assert len({x for x, _ in drawn.places["offsets"]}) == columns
+            assert drawn.svg.count('class="outline s0"') == 5
+            assert [text for text in texts(drawn) if text in "abcde"] == list("abcde")
+
+
 def test_means_are_dots_with_the_two_ends_of_their_intervals() -> None:
     sides = np.array([[17.0], [0.5]]), np.array([[24.0], [62.0]])
     half = (sides[1] - sides[0]) / 2
@@ -284,6 +328,15 @@ def test_a_band_that_cannot_be_seen_is_said_in_numbers() -> None:
     axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
     for half, said in ((2.0, "± 2.0 at most"), (90.0, "Shaded: 95 % intervals.")):
         figure = Figure("steps", "age", axis, ("",), np.array([[900.0], [1000.0]]), np.full((2, 1), half), "People")
+        assert said in plot(figure, "", "r", "t", "people")["caption"]
+
+
+def test_a_band_is_seen_less_in_a_small_chart() -> None:
+    axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
+    for count, said in ((4, "Shaded: 95 % intervals."), (5, "± 1.0 at most")):
+        figure = Figure(
+            "steps", "age", axis, tuple("abcde")[:count], np.full((2, count), 70.0), np.full((2, count), 1.0), "People"
+        )
         assert said in plot(figure, "", "r", "t", "people")["caption"]
 
 
@@ -316,6 +369,26 @@ def test_a_series_of_few_periods_names_each(across: int) -> None:
     svg = charts.draw(figure, across).svg
     assert re.findall(r">(\d+ \w+(?: \d{4})?)</text>", svg) == ["6 Jun 2011", "13 Jun"]
     assert max(float(x) for x in re.findall(r'<text x="([\d.]+)"', svg)) <= across
+
+
+@pytest.mark.parametrize(("across", "most"), [(WIDE, 10), (NARROW, 20)])
+def test_numbers_below_a_curve_stand_as_near_as_they_fit(across: int, most: int) -> None:
+    ages = Domain((Attribute("age", edges=tuple(range(0, 100, 5))),))
+    drawn = charts.draw(only(ages, marginals(ages, ways=1).blocks[0], [30.0] * 19), across)
+    below = [float(text) for text in re.findall(r'text-anchor="middle" class="soft">(\d+)</text>', drawn.svg)]
+    assert np.diff(below).tolist() == [most] * (len(below) - 1)
+    assert len(below) >= 90 // most
+
+
+def test_short_names_stand_beside_their_bars_on_phones_too() -> None:
+    names = ["Köln", "Zürich", "Besançon"]
+    beside, above = (
+        charts.draw(Figure("bars", "town", Axis("", axis), ("",), np.ones((3, 1)), np.ones((3, 1)), "Purchases"), NARROW)
+        for axis in (names, [f"{name} and around" for name in names])
+    )
+    assert beside.places["x"][0] > max(map(width, names))
+    assert above.places["x"][0] == 2
+    assert above.places["y"][1] > beside.places["y"][1] + 40
 
 
 def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:

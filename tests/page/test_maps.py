@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dpdist.domain.boundaries import Boundaries, boundaries
 from dpdist.errors import DpdistError
 from dpdist.spec import load
 from tests import small
@@ -136,6 +138,44 @@ def test_a_release_draws_the_boundaries_that_its_user_gives(tmp_path: Path, home
     assert text.count("Not on the map: c; the table has them.") == 3  # alone, by age, by sex
     assert text.count("Areas without a colour are not in the release.") == 3
     assert len(re.findall(r'<path id="m\w+w-\d+" class="shape"', text)) == 3 * 2
+
+
+def test_a_level_has_a_map_where_its_values_have(tmp_path: Path, home: Path) -> None:
+    levels = {"side": {"west": ["a"], "middle": ["b"], "east": ["c"]}}
+    spec_of(tmp_path)
+    domain = {**small.spec()["domain"], "work": {"categories": ["a", "b", "c"], "map": OUTLINES, "levels": levels}}
+    asked = small.write(tmp_path, domain=domain, workload=[{"marginals": {"of": [["side"], ["work"]]}}])
+    text = (small.run(asked, home).folder / "index.html").read_text()
+    assert text.count("Not on the map: east; the table has them.") == 1
+    assert len(re.findall(r'<path id="m\w+w-\d+" class="shape"', text)) == 2 + 2
+
+
+def inside(rings: Any, x: float, y: float) -> bool:
+    """Whether a point lies within the rings, by the parity of what a ray crosses."""
+    sides = [pair for ring in rings for pair in pairwise((*ring, ring[0]))]
+    return sum((a[1] > y) != (b[1] > y) and x < (b[0] - a[0]) * (y - a[1]) / (b[1] - a[1]) + a[0] for a, b in sides) % 2 == 1
+
+
+def test_groups_of_areas_cover_what_their_areas_cover_without_borders_between_them() -> None:
+    codes = [code for code, _ in boundaries("countries", "", ["FRA"], Path()).areas]
+    assert codes == ["FRA"]
+    countries = ["FRA", "DEU", "BEL", "NLD", "CHE", "AUT", "ITA", "USA", "CAN", "MEX"]
+    shapes = boundaries("countries", "", countries, Path())
+    groups = {code: "America" if code in ("USA", "CAN", "MEX") else "Europe" for code in countries}
+    joined = dict(shapes.joined(groups).areas)
+    assert set(joined) == {"America", "Europe"}
+    drawn = np.random.default_rng(7)
+    for x, y in drawn.uniform((0, 0), shapes.size, (2000, 2)):
+        for group, rings in joined.items():
+            among = sum(inside(found, x, y) for code, found in shapes.areas if groups[code] == group)
+            assert inside(rings, x, y) == (among % 2 == 1)
+    points = sum(len(ring) for rings in joined.values() for ring in rings)
+    assert points < 0.8 * sum(len(ring) for _, rings in shapes.areas for ring in rings)
+    square = {"a": "one", "b": "one"}
+    two = Boundaries(
+        (("a", (((0, 0), (4, 0), (4, 4), (0, 4)),)), ("b", (((4, 4), (4, 2), (4, 0), (8, 0), (8, 4)),))), (), (8, 4)
+    )
+    assert [{*ring} for ring in two.joined(square).areas[0][1]] == [{(0, 0), (8, 0), (8, 4), (0, 4)}]
 
 
 def test_maps_that_cannot_be_drawn_are_refused_before_the_charge(tmp_path: Path) -> None:

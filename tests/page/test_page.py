@@ -20,7 +20,7 @@ from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from flows import pictures
 from tests import small
-from tests.page.browsing import browser, page
+from tests.page.browsing import browser, page, shown
 from tests.page.gallery import certificate as report_certificate
 from tests.small import run
 
@@ -80,6 +80,38 @@ def test_it_renders_and_the_table_works(published: Path, page: Any, tmp_path: Pa
             assert float(row[name]) == pytest.approx(same[name], abs=2e-6)
 
 
+def test_a_view_of_the_table_has_a_link(published: Path, page: Any) -> None:
+    """Words, group, column and direction; what no table has is left aside."""
+    address = (published / "index.html").as_uri()
+    page.goto(address)
+    page.fill("#find", "sex f")
+    page.select_option("#group", index=2)
+    for _ in range(2):
+        page.click("th button[data-column='1']")
+    shown, link = cells(page), page.locator("#view").evaluate("one => one.href")
+    page.goto(address)
+    assert cells(page) != shown
+    page.goto(link)
+    assert cells(page) == shown
+    assert page.get_attribute("#answers th:nth-child(2)", "aria-sort") == "descending"
+    assert page.locator("#table").is_visible()
+    page.goto(address)
+    page.goto(address + "#rows=1&group=none&sort=99&find=sex")
+    assert page.locator("#find").input_value() == "sex"
+    assert page.locator("th[aria-sort='none']").count() == 4
+    assert page.locator("#group").input_value() == ""
+
+
+def test_names_stay_beside_their_numbers_on_a_phone(published: Path, browser: Any) -> None:
+    found = shown(browser, published / "index.html", "phone")
+    box = "document.querySelector('#answers td').getBoundingClientRect().left"
+    before = found.evaluate(box)
+    found.evaluate("document.querySelector('.tall').scrollLeft = 120")
+    assert found.evaluate("document.querySelector('.tall').scrollLeft") > 20
+    assert found.evaluate(box) == before
+    found.context.close()
+
+
 def test_by_keyboard_alone(published: Path, page: Any) -> None:
     """Tab reaches every control in order; Enter sorts; focus is visible."""
     page.goto((published / "index.html").as_uri())
@@ -91,6 +123,8 @@ def test_by_keyboard_alone(published: Path, page: Any) -> None:
     assert page.evaluate("document.activeElement.id") == "download"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "copy"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "view"
     page.keyboard.press("Tab")  # the scrolling region
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "query"

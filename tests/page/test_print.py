@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -56,15 +57,28 @@ class Printed:
 
     @staticmethod
     def of(page: Path, target: Path) -> Printed:
-        """A page as the command prints it."""
+        """A page as the command prints it, on Letter."""
         pictures.save(page.resolve(), target.resolve())
-        reader = pypdf.PdfReader(target)
+        return Printed.read(target)
+
+    @staticmethod
+    def read(file: Path | io.BytesIO) -> Printed:
+        """A PDF."""
+        reader = pypdf.PdfReader(file)
         return Printed([_texts(one) for one in reader.pages], float(reader.pages[0].mediabox.height))
 
     @property
     def whole(self) -> list[str]:
         """The text of each page without spaces and signs, which differ by font."""
         return [_letters("".join(one.text for one in page)) for page in self.pages]
+
+    def faults(self, headings: Sequence[str], texts: Sequence[str]) -> list[str]:
+        """What is wrong with it."""
+        return [
+            *(f"alone: {each}" for each in self.alone(headings)),
+            *(f"cut: {each}" for each in self.cut(texts)),
+            *(f"half empty: {each}" for each in self.half_empty()),
+        ]
 
     def alone(self, headings: Sequence[str]) -> list[str]:
         """The headings below which nothing stands on their page."""
@@ -98,19 +112,17 @@ def _letters(text: str) -> str:
 
 
 def faults(page: Path, browser: Any) -> list[str]:
-    """What is wrong with a printed page."""
+    """What is wrong with a page that is printed on A4, or on Letter."""
     with contextlib.closing(browser.new_page()) as looked:
         looked.emulate_media(media="print")
         looked.goto(page.resolve().as_uri())
         seen = [(tag, text) for tag, text in looked.evaluate(SEEN, ",".join(WHOLE)) if _letters(text)]
-    printed = Printed.of(page, Path(f"{page.parent.name}.pdf"))
+        on_a4 = Printed.read(io.BytesIO(looked.pdf(format="A4", prefer_css_page_size=True)))
     headings = [text for tag, text in seen if tag in ("h2", "h3")]
     assert len(headings) >= 2
-    return [
-        *(f"alone: {each}" for each in printed.alone(headings)),
-        *(f"cut: {each}" for each in printed.cut([text for _, text in seen])),
-        *(f"half empty: {each}" for each in printed.half_empty()),
-    ]
+    both = (on_a4, Printed.of(page, Path(f"{page.parent.name}.pdf")))
+    assert round(on_a4.height / 72 * 25.4) in (297, 210)  # mm; the second is a size that a page sets itself
+    return list(dict.fromkeys(fault for each in both for fault in each.faults(headings, [text for _, text in seen])))
 
 
 def test_a_release(home: Path, browser: Any) -> None:

@@ -102,6 +102,24 @@ def test_the_page_answers_as_the_command_does(home: Path, page: Any, which: str)
             compare(rows, release.ask(question))
 
 
+def test_published_quantiles_are_answered_as_they_are_published(home: Path, page: Any) -> None:
+    of = {"of": {"age at home": {"from": 0, "to": 20}}, "by": ["sex", "work"], "at": [0.5, 0.9]}
+    records = {"path": "records.parquet", "columns": {"age at home": "age"}}
+    folder = run(small.write(home.parent / "data", mechanism="coa", quantiles=of, records=records), home).folder
+    page.goto((folder / "index.html").as_uri())
+    release = published(place_at(folder))
+    options = page.locator("#ask [name=what] option[value^=chosen]").evaluate_all("all => all.map(one => one.textContent)")
+    assert options == ["Median of age at home", "Quantile 0.9 of age at home"]
+    for kind, at in (("chosen:0", 0.5), ("chosen:1", 0.9)):
+        question, rows = asked(page, what=kind)
+        assert question == f"quantile {at} of 'age at home' by sex, work"
+        found = release.ask(question)
+        compare(rows, found)
+        published_rows = [row["value"] for row in release.certificate["quantiles"]["rows"] if row["at"] == at]
+        assert [row["value"] for row in rows] == published_rows == [answer.value for answer in found]
+    assert page.locator("#ask [name=by]").is_hidden()
+
+
 def test_what_was_not_measured_together_is_said(home: Path, page: Any) -> None:
     folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
     page.goto((folder / "index.html").as_uri())

@@ -93,7 +93,7 @@ def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) 
     series.get_by_role("link", name="Previous").click()
     assert page.locator("h1").is_visible()
     assert "/w1/index.html" in page.url
-    assert series.get_by_role("link").all_text_contents() == ["All releases of weekly", "Next: w2"]
+    assert series.get_by_role("link").all_text_contents() == ["All releases of weekly", "Next: w2", "Latest: w2-revised"]
     series.get_by_role("link", name="All releases").click()
     assert page.url.endswith("site/index.html")
     for given in ("", "?series=", "?series=w1,javascript:alert(1)", "?series=w1,../../x"):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import runpy
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from tests.page import gallery
@@ -26,6 +29,12 @@ def chart(page: Any, title: str) -> Any:
     figure = page.locator(f"section:has(h3:text-is('{title}')) figure.chart")
     figure.locator("details.tools").first.evaluate("menu => { menu.open = true; }")
     return figure
+
+
+def test_a_page_opens_within_half_a_second_of_its_main_thread(browser: Any, tmp_path: Path) -> None:
+    opened = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "opening.py"))["opened"]
+    whole, scripts, *_ = opened(browser, gallery.write(tmp_path, "towns"), "phone")
+    assert 0.01 < scripts < whole < 0.5
 
 
 def test_hover_and_keys_show_value_and_interval(incomes: Any) -> None:
@@ -128,6 +137,46 @@ def test_what_the_script_draws_is_what_was_printed(incomes: Any) -> None:
         figure.get_by_role("button", name="Interval as bars").click()
         assert printed.get_attribute("d") != path  # drawn anew
         assert printed.evaluate(box) == pytest.approx(before, abs=0.2)
+
+
+@pytest.mark.parametrize("screen", ["wide", "narrow"])
+def test_small_charts_are_read_one_by_one(page: Any, tmp_path: Path, screen: str) -> None:
+    """By pointer and by keys; intervals as bars and logarithms lie in each; the marks lie where they were printed."""
+    page.set_viewport_size({"width": 1000 if screen == "wide" else 390, "height": 900})
+    page.goto(gallery.write(tmp_path, "weeks").as_uri())
+    figure = chart(page, "Week and Town")
+    figure.scroll_into_view_if_needed()
+    assert figure.locator("select").count() == 0
+    data = json.loads(figure.locator("script").first.text_content())
+    place = data["p"][screen == "narrow"]
+    box = figure.locator(f"svg.{screen}").bounding_box()
+    scale = box["width"] / float(figure.locator(f"svg.{screen}").get_attribute("viewBox").split()[2])
+    for s, (dx, dy) in enumerate(place["offsets"]):
+        middle = (place["x"][0] + place["x"][1]) / 2 + dx + 1, (place["y"][0] + place["y"][1]) / 2 + dy
+        page.mouse.move(box["x"] + scale * middle[0], box["y"] + scale * middle[1])
+        told = figure.locator(".tip").text_content()
+        assert told.startswith(f"{data['x'][7]}, {data['s'][s]}")
+        assert f"{data['v'][s][7]:.0f}".replace("-", "−") in told
+        dot = figure.locator(f"svg.{screen} .here circle").bounding_box()
+        assert (
+            abs(dot["x"] + dot["width"] / 2 - box["x"] - scale * (middle[0] - 1))
+            < scale * (place["x"][1] - place["x"][0]) / 14
+        )
+    figure.locator(".plot").focus()
+    for key in ("Home", "ArrowDown", "ArrowDown"):  # from the last series on
+        page.keyboard.press(key)
+    assert data["s"][1] in figure.locator(".told").text_content()
+    outlines = figure.locator(f"svg.{screen} path.outline")
+    boxes = "all => all.map(one => { const b = one.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })"
+    before = outlines.evaluate_all(boxes)
+    figure.get_by_role("button", name="Interval as bars").click()
+    assert np.allclose(outlines.evaluate_all(boxes), before, atol=0.3)
+    assert figure.locator(f"svg.{screen} path.whisker").count() == 5
+    figure.get_by_role("button", name="Log scale").click()
+    rows = len({dx for dx, _ in place["offsets"]})
+    named = [text for text in figure.locator(f"svg.{screen} g.scale text").all_text_contents() if text == "100"]
+    assert len(named) == sum(dx == 0 for dx, _ in place["offsets"]) == -(-5 // rows)
+    assert violations(page) == []
 
 
 def test_charts_and_their_data_are_saved(incomes: Any, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from dpdist.page.zarr_files import exported, exported_chunk
 
 @pytest.mark.parametrize(("size", "rows"), [(10, 4), (8, 4), (3, 4), (4, 4)])
 def test_chunks_are_what_zarr_writes_and_reads(size: int, rows: int) -> None:
-    """Whole chunks, a last one that is padded, columns of one number, zeros (which are no file) and missing values."""
+    """Whole chunks, a last one that is padded, columns of one number, written out or not, zeros (which are no file) and missing values."""
     state = np.random.default_rng(0)
     columns = {"answer": state.normal(0, 300, size).round(1), "standard_error": np.full(size, 2.25), "half": np.zeros(size)}
+    columns |= {f"alike {number}": np.broadcast_to(number, size) for number in (2.25, 4.5, np.nan)}
     columns["answer"][::3] = np.nan
     head = exported(list(columns), size, {"release": "r"}, chunk_rows=rows)
     made = dict(head)

@@ -108,8 +108,26 @@ def _bounded(content: Content) -> None:
 
 def _left_out(content: Content) -> None:
     """What the bound of persons leaves out, from a part of the budget."""
-    _person(column="who", most_records=2)(content)
+    bounded = {"most_records", "most_groups"} & set(content["records"].get("person", {}))
+    _person(column="who", **({} if bounded else {"most_records": 2}))(content)
     content["left_out"] = {"most": 8}
+
+
+def _private_records(content: Content) -> None:
+    """A bound on records from a part of the budget; persons in groups have a number in each."""
+    _person(column="who", most_records="private", selection={"most": 4})(content)
+
+
+def _private_groups(content: Content) -> None:
+    _person(column="who", most_groups="private", selection={"most": 4})(content)
+
+
+def _private_range(content: Content) -> None:
+    """The largest amount from a part of the budget; where nothing is added up, sums are."""
+    if "sums" not in content:
+        _statistic("sum", "m")(content)
+    first = min(content["sums"])
+    content["sums"][first] |= {"to": "private", "selection": {"most": 4}}
 
 
 def _quantiles(content: Content) -> None:
@@ -123,6 +141,11 @@ def _persons(content: Content) -> None:
     content["records"]["person"].pop("most_records", None)
     if "marginals" in content["workload"][0]:
         content["workload"] = [{"marginals": {"of": [list(content["domain"])]}}]
+
+
+def _totals(content: Content) -> None:
+    _persons(content)
+    _labels(total="all")(content)
 
 
 def _private(content: Content) -> None:
@@ -190,7 +213,7 @@ def _placed(**place: Any) -> Part:
 
 def _query(content: Content) -> None:
     given = "date" if "dates" in content["domain"]["a"] else "whole"
-    kinds = {"a": given, "d": given, "b": "text", "c": "text", "who": "text", "m": "number", "k": "number"}
+    kinds = {"a": given, "d": given, "b": "text", "c": "text", "who": "text", "m": "number", "k": "number", "q": "whole"}
     _placed(sql="SELECT * FROM 'records.parquet'", types=kinds)(content)
 
 
@@ -220,20 +243,27 @@ ROOMS: dict[str, dict[str, Part]] = {
         "means": _statistic("mean", "m"),
         "variances": _statistic("variance", "m"),
         "covariances": _statistic("covariance", "m", "k"),
-        "quantiles": _quantiles,
         "persons by group": _persons,
-        "private names": _private,
+        "persons by group and in all": _totals,
     },
     "units": {
         "records": written(),
         "several records": _person(most_records=2),
         "persons": _person(column="who", most_records=2),
-        "what bounds leave out": _left_out,
         "persons in several groups": _person(column="who", most_groups=2),
         "persons in several steps": _steps,
         "bounded sums": _bounded,
         "replaced records": written(neighbours="replace-one"),
     },
+    "names": {"declared names": written(), "private names": _private},
+    "bounds": {
+        "declared bounds": written(),
+        "a private bound on records": _private_records,
+        "a private bound on groups": _private_groups,
+        "a private range": _private_range,
+    },
+    "what is left out": {"not measured": written(), "what bounds leave out": _left_out},
+    "quantiles": {"no quantiles": written(), "quantiles": _quantiles},
     "noise": {"Gaussian noise": written(), "Laplace noise": _pure},
     "objectives": {"least total error": written(), "least worst error": written(objective="worst")},
     "post-processing": {
@@ -317,7 +347,14 @@ def _records(content: Content) -> pa.Table:
         "c": ["no", "yes", "yes"] * 30,
         "who": [str(row // 2) for row in range(90)],
     }
-    return pa.table({**known, "m": [float(row % 5) for row in range(90)], "k": [row % 4 for row in range(90)]})
+    return pa.table(
+        {
+            **known,
+            "m": [float(row % 5) for row in range(90)],
+            "k": [row % 4 for row in range(90)],
+            "q": [row % 10 for row in range(90)],
+        }
+    )
 
 
 Pair = tuple[tuple[str, str], tuple[str, str]]

@@ -59,7 +59,7 @@ def test_the_choice_is_near_the_best_bound(name: str) -> None:
     numbers, state = np.arange(MOST + 1), np.random.default_rng(6)
     for variance in (1e4, 1e6, 1e8):  # the best bounds are 15 to 57, 12 to 24, and below 10
         errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
-        chosen = [errors[simulated(rule, counts, state).chosen(variance, 1.0)] for _ in range(50)]
+        chosen = [errors[simulated(rule, counts, state).chosen(variance * rule.lasts**2.0, 1.0)] for _ in range(50)]
         assert np.mean(chosen) <= 1.5 * min(errors.values())
 
 
@@ -84,7 +84,7 @@ def test_ranges_of_amounts_are_near_the_best_and_said_with_intervals(name: str, 
     assert held[1] >= 0.92 * len(runs)
     for variance in (1e4, 1e6, 1e8):
         errors = {k: k**2 * variance + float((np.maximum(sizes - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
-        chosen = [errors[replace(each, seen=SEEN).chosen(variance, 1.0)] for each in runs[:50]]
+        chosen = [errors[replace(each, seen=SEEN).chosen(variance * rule.lasts**2.0, 1.0)] for each in runs[:50]]
         assert np.mean(chosen) <= 6 * min(
             errors.values()
         )  # where anything beyond two errors is seen, up to 15 times, with Gaussian noise

@@ -221,6 +221,23 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
     assert found[0][0].sum() > 0
 
 
+def test_totals_of_persons_beyond_memory_are_the_same(tmp_path: Path) -> None:
+    """Pairs of all tables, dealt out by ranges of positions and by persons in several parts."""
+    small.write(tmp_path)
+    source = source_of(tmp_path / "records.parquet", columns={}, person="person", most_records=1, most_groups=2)
+    domain = Domain(tuple(replace(each, labels=each.labels[: each.values], total="all") for each in DOMAIN.attributes))
+    found = []
+    for memory in (2**33, 10**6):
+        store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
+        some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
+        stored, tally = count(source, domain, store, some, root=ROOT)
+        found.append((np.asarray(store.read(stored)).reshape(domain.shape), tally, stored.digest))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1:] == found[1][1:]
+    rows = pyarrow.parquet.read_table(tmp_path / "records.parquet")
+    assert found[0][0][-1, -1, -1] == len(set(rows["person"].to_pylist()))
+
+
 MAILS = ["alice@example.org", "bob@example.org"]
 
 

@@ -47,6 +47,7 @@ OF_THE_SPEC = {
     "source.person",
     "source.person_type",
     "times.every",
+    "each.name",  # of pushed: an attribute
     "twice[0]",
     "what",
     "_split(location)[0]",
@@ -57,6 +58,7 @@ FIXED = {
     "endings(ArrayFormat)",
     "endings(RowFormat)",
     "MOST_RECORDS",
+    "MOST_VALUES",
     "DEFAULTS[name]",  # of an environment variable
     "text",  # of an environment variable
     "'no person column' if source.person is None else f'up to {found}'",

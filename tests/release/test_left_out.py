@@ -149,7 +149,6 @@ def test_declared_bounds_without_it_say_that_it_is_not_known(home: Path) -> None
             "nothing is bounded",
         ),
         ({"noise": "laplace", **BUDGETS["delta"]}, "needs Gaussian noise"),
-        ({"records": test_private_bound.asked()["records"]}, "one thing before"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:

@@ -29,6 +29,11 @@ ASKED: dict[str, Any] = {
     "workload": [{"marginals": {"of": [["sex", "work"]]}}],
 }
 
+TOTALS: dict[str, Any] = {
+    "sex": {"categories": ["f", "m"], "total": "both"},
+    "work": {"categories": ["a", "b", "c"], "total": "any work"},
+}
+
 
 def visits() -> pa.Table:
     """Five hundred persons with one to nine records each, in up to five groups."""
@@ -111,6 +116,29 @@ def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     assert scale == pytest.approx(3.0 if pure else np.sqrt(3 / 0.2), rel=1e-6)
 
 
+def test_persons_are_counted_once_in_totals(home: Path) -> None:
+    """In each table the first groups there: nobody is missing in all, and of the sexes nobody either, since there are two."""
+    path = small.write(
+        home.parent / "data",
+        table=visits(),
+        **{**ASKED, "domain": TOTALS, "budget": {"rho": 10**7}, "ledger": {"dataset": "s", "cap": {"rho": 10**7}}},
+    )
+    done = small.run(path, home)
+    found = {(row["sex"], row["work"]): round(row["answer"]) for row in done.answers.arrow.to_pylist()}
+    rows = visits().to_pylist()
+    alone: dict[str, dict[str, list[int]]] = {name: {} for name in ("sex", "work")}
+    for row in rows:
+        for name, of in alone.items():
+            of.setdefault(row[name], []).append(row["person"])
+    assert found.pop(("both", "any work")) == len({row["person"] for row in rows}) == 500
+    assert [found.pop((sex, "any work")) for sex in "fm"] == [len(set(alone["sex"][sex])) for sex in "fm"]
+    assert [found.pop(("both", work)) for work in "abc"] == [len(set(alone["work"][work])) for work in "abc"]
+    assert found == bounded(visits(), 3)
+    assert done.plan.job.moved.groups == 3 + 2 + 3 + 1
+    page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
+    assert "are counted once more as &#39;any work&#39;" in page
+
+
 def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     """Two records in each of three groups: sqrt(3) 2 in place of 6, and any workload, since records add up."""
     records = {"path": "records.parquet", "person": {"column": "person", "most_groups": 3, "most_records": 2}}
@@ -143,6 +171,12 @@ def changed_records(**other: Any) -> dict[str, Any]:
         ({"workload": [{"predicates": ["sex == 'f'"]}]}, "are no sums of these"),
         ({"postprocess": {"known": [{"count": 5}]}}, "measures none"),
         (changed_records(count="visitors"), "records.count"),
+        ({"domain": TOTALS, **changed_records(count="records")}, "set 'count: persons'"),
+        ({"domain": {**TOTALS, "sex": {"categories": ["f", "m"], "total": "f"}}}, "'f' is a declared value"),
+        (
+            {"domain": {**TOTALS, "sex": {"categories": ["f", "m"], "missing": "x", "total": "x"}}},
+            "needs a label of its own",
+        ),
     ],
 )
 def test_what_is_no_count_of_persons_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

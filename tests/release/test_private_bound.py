@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,8 +15,13 @@ import pyarrow as pa
 import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
+from dpdist.release.private_bound import choice_of
 from dpdist.spec import load
 from tests import small
 
@@ -82,9 +89,62 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert not [each for each in said_of_it if "the ledger says" in each]
 
 
-def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
+def of_groups(**changes: Any) -> dict[str, Any]:
+    """Persons by group, with a bound on their groups that is chosen."""
+    person = {"column": "person", "most_groups": "private", "selection": {"share": 0.1, "most": MOST}}
+    tables = {"workload": [{"marginals": {"of": [["age", "sex", "work"]]}}]}
+    return tables | {"records": {"path": "records.parquet", "count": "persons", "person": person}, **changes}
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
+    table = purchases()
+    path = small.write(home.parent / "data", table=table, **of_groups(neighbours=neighbours, **BUDGETS[budget]))
+    done = small.run(path, home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    bound, said = facts["privacy"]["most_groups_of_one_person"], facts["chosen_groups"]
+    assert 1 < bound < MOST
+    assert bound == said["most_groups"] == done.job.guarantee.person.most_groups
+    pairs = {tuple(row.values()) for row in table.select(["person", "age", "sex", "work"]).to_pylist()}
+    numbers = np.bincount([person for person, *_ in pairs])
+    true = (numbers > bound).mean(), np.maximum(numbers - bound, 0).sum() / numbers.sum()
+    for truth, name in zip(true, ("persons_in_more_groups", "groups_left_out"), strict=True):
+        assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
+    page = (Path(done.folder) / "index.html").read_text()
+    assert (
+        f"Counts each person in the first {bound} of their groups, a number of groups that 10% of the budget chose" in page
+    )
+    with opened(home) as ledger:
+        own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
+    assert own is not None
+    assert choice is not None
+    together, whole = own.own + choice.own, done.job.declared.guarantee.budget.loss
+    assert (together.rho, together.pure) == (whole.rho, whole.pure)
+    assert (choice.own.rho, choice.own.pure) == (whole.rho / 10, whole.pure / 10)
+    assert Fraction(facts["privacy"]["rho"]) == together.zcdp
+    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "identity"])
+def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
+    """For cells measured by themselves the variance grows with the groups, and not with their square."""
+    path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
+    context, job = Context(home, Store(home / "store"), inline(), silent), load(path)
+    before = choice_of(job)
+    assert before is not None
+    errors = before.errors(partial(selecting._planned, context, before))
+    bounds = [2, 3, 12, MOST]
+    variances = [plan(context, job.with_found(bound)).variance for bound in bounds]
+    np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.lasts, bounds)], variances, rtol=0.02)
+    if mechanism == "identity":
+        np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.lasts, rtol=0.01)
+
+
+@pytest.mark.parametrize("asking", [asked, of_groups])
+def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[], dict[str, Any]]) -> None:
     """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
-    path = written(home)
+    path = small.write(home.parent / "data", table=purchases(), **asking())
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         small.run(path, home)
     with opened(home) as ledger:
@@ -104,7 +164,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
     assert len(spent) == 1
     again = small.run(path, home)
     assert not again.charged
-    assert again.job.guarantee.person.most_records == done.job.guarantee.person.most_records
+    assert again.job.guarantee.person == done.job.guarantee.person
 
 
 def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
@@ -123,6 +183,9 @@ def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
         ({"column": None}, "name the 'column'"),
         ({"most_groups": 3}, "goes without 'most_groups'"),
         ({"selection": {"share": 1.5, "most": 9}}, "'share' lies between 0 and 1"),
+        ({"most_groups": "private"}, "depends on which groups count"),
+        ({"most_records": 1, "most_groups": "private", "column": None}, "name the 'column'"),
+        ({"most_records": 1, "most_groups": "private", "selection": None}, "'most_groups: private' chooses a bound"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:

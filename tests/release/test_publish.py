@@ -43,6 +43,7 @@ ALWAYS = (
     "dp_event.json",
     "index.html",
     "measurement.npz",
+    "preview.png",
     "release.json",
     "release.json.sig",
 )

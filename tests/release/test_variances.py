@@ -240,7 +240,8 @@ def test_the_error_of_a_correlation_is_its_slope_times_the_noise() -> None:
 def test_variances_are_published_shown_and_asked_for_alike(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    released = small.run(small.write(home.parent / "data", table=table(), **changes()), home)
+    spec = small.write(home.parent / "data", table=table(), **changes())
+    released = small.run(spec, home)
     folder = released.folder
     assert isinstance(folder, Path)
     certificate = json.loads((folder / "release.json").read_text())
@@ -257,8 +258,10 @@ def test_variances_are_published_shown_and_asked_for_alike(
             assert row["branch"] == each.group["branch"]
             for column, value in (("value", each.value), ("low_95", each.low), ("high_95", each.high)):
                 assert float(row[column]) == pytest.approx(value, rel=1e-3, abs=1e-3)
-    printed = CommandLine(monkeypatch, capsys)("show", str(folder)).out
-    assert all(f"{row['value']} {row['standard_error']}" in printed for row in rows)
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    for words in (("show", str(folder)), ("run", str(spec))):
+        printed = CommandLine(monkeypatch, capsys)(*words).out
+        assert all(f"{row['value']} {row['standard_error']}" in printed for row in rows)
     page = (folder / "index.html").read_text()
     assert 'id="variances"' in page
     assert ">Squares of Amount paid by Branch<" in page

@@ -11,6 +11,7 @@ import pytest
 
 from dpdist import verify
 from dpdist.errors import InvalidSpec
+from dpdist.spec import load
 from tests import small
 
 APPLY: list[dict[str, Any]] = [{"running_sum": True}, {"mean": 4}, {"band": [2, 4], "width": 3}]
@@ -59,3 +60,42 @@ def test_a_reader_verifies_the_rows_that_are_left_out(home: Path) -> None:
     release.certificate["whole_windows"][0]["first"] = 2
     with pytest.raises(verify.WrongClaim):
         release.check_column("answer")
+
+
+def test_means_at_the_ends_are_of_the_steps_that_they_hold(home: Path) -> None:
+    """Without visible noise: the first answer is the first step itself; readers verify the release, and a running sum stays as it is."""
+    apply = [{"running_sum": True}, {"mean": 4}]
+    wide = {"budget": {"rho": 10**7}, "ledger": {"dataset": "small", "cap": {"rho": 10**7}}}
+    done = small.run(small.write(home.parent / "data", **asked("normalised", apply), **wide), home)
+    table = small.records()
+    counts = np.array([((table["age"].to_numpy() == age) & (table["sex"].to_numpy() == "f")).sum() for age in range(12)])
+    expected = {
+        "running sum by sex": counts.cumsum(),
+        "mean of 4 steps, fewer at the ends by sex": [counts[max(0, t - 3) : t + 1].mean() for t in range(12)],
+    }
+    rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
+    for name, values in expected.items():
+        found = [row["answer"] for row in rows if row["group"] == name and row["sex"] == "f"]
+        np.testing.assert_allclose(found, values, atol=0.5)
+    assert "mean 4 (fewer at the ends)" in done.certificate["method"]["asked"][0]
+    page = (Path(done.folder) / "index.html").read_text()
+    assert "fewer at the ends" in page
+    assert not [line for line in verify.verify(Path(done.folder)).values() if line.startswith("wrong")]
+
+
+@pytest.mark.parametrize(
+    ("apply", "said"),
+    [([{"window": 4}], "for means of up to 1,024 steps, found 'sum of 4 steps'"), ([{"mean": 3}], "of 12 steps")],
+)
+def test_other_ends_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch, apply: list[dict[str, Any]], said: str) -> None:
+    """Means, too, of more steps than rows are held for."""
+    if "mean" in apply[0]:
+        monkeypatch.setattr("dpdist.spec.queries.filters.MOST_NORMALISED", 11)
+    with pytest.raises(InvalidSpec, match=said):
+        small.run(small.write(home.parent / "data", **asked("normalised", apply)), home)
+
+
+def test_a_stream_has_no_ends_to_normalise(tmp_path: Path) -> None:
+    filters = {"of": "age", "apply": [{"mean": 3}], "ends": "normalised"}
+    with pytest.raises(InvalidSpec, match="a growing series does not know"):
+        load(small.write(tmp_path, workload=[{"filters": filters}], stream={"name": "s", "through": 5}))

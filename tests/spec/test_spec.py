@@ -283,3 +283,18 @@ def test_a_product_says_what_it_asks_of_every_attribute(tmp_path: Path) -> None:
     for asked, said in ((["age < 3"], "the condition age < 3"), (["age < 3", "age >= 5"], "2 listed conditions on age")):
         job = load(small.write(tmp_path, workload=[{"product": {"age": asked, "sex": "total"}}]))
         assert said in job.workload.entries[0].kind.question()
+
+
+def test_an_amount_in_bins_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """Added up and counted in bins: two attributes of one column."""
+    given: dict[str, Any] = {
+        "domain": {"age": {"edges": [0, 6, 12]}},
+        "sums": {"age": {"from": 0, "to": 11, "missing": "drop"}},
+        "workload": [{"marginals": {"of": [["age"]]}}],
+    }
+    with pytest.raises(InvalidSpec, match=r"call its bins 'age_in_bins', .* columns: \{age_in_bins: age\}"):
+        load(small.write(tmp_path, **given))
+    given["domain"] = {"age_in_bins": given["domain"]["age"]}
+    given["workload"] = [{"marginals": {"of": [["age_in_bins"]]}}, {"marginals": {"of": [["age_in_bins"]]}, "sum": "age"}]
+    job = load(small.write(tmp_path, records={"path": "records.parquet", "columns": {"age_in_bins": "age"}}, **given))
+    assert [each.name for each in job.measured.domain.attributes] == ["age_in_bins", "age"]

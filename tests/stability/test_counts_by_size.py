@@ -22,20 +22,22 @@ DOMAIN = Domain((Attribute("a", edges=(0, 1, 2, 3), outside="drop"), Attribute("
 FILE: Data = BASE + tuple(("w", number % 3, "x") for number in range(7))
 
 
-def binned(data: Data, folder: Path, form: Any = as_parquet) -> np.ndarray:
-    """Persons by bin, with the records of whoever has more than the largest number counted as so many."""
+def binned(data: Data, folder: Path, form: Any = as_parquet, *, groups: bool = False) -> np.ndarray:
+    """Persons by bin, with the records or groups of whoever has more than the largest number counted as so many."""
     folder.mkdir(parents=True)
     source = sources.source_of(form(data, folder), columns={}, person="who", most_records=MOST)
-    found = per_person.records_of_persons(source, DOMAIN, MOST)
+    found = beyond.records_of_persons(source, DOMAIN, MOST, groups=groups)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
+@pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-def test_one_person_moves_one_bin(tmp_path: Path, neighbours: Any) -> None:
+def test_one_person_moves_one_bin(tmp_path: Path, neighbours: Any, groups: bool) -> None:
     """Every person goes, comes or changes; some neighbour moves as far as the noise takes for granted, and none farther."""
     protection = Protection.from_facts({"neighbours": neighbours, "most_records": MOST, "person": "who"})
-    base = binned(FILE, tmp_path / "base")
-    moved = [binned(data, tmp_path / str(number)) - base for number, data in enumerate(changed(FILE, protection))]
+    base = binned(FILE, tmp_path / "base", groups=groups)
+    neighbouring = enumerate(changed(FILE, protection))
+    moved = [binned(data, tmp_path / str(number), groups=groups) - base for number, data in neighbouring]
     squared, length = max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
     assert (squared, length) == ((1, 1) if neighbours == "add-remove" else (2, 2))
     unit = 2**UNIT_BITS
@@ -105,6 +107,11 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
     who = [name for name, a, b in FILE if a in (0, 1, 2) and b in ("x", "y")]
     numbers = [min(who.count(name), MOST) for name in set(who)]
     assert binned(FILE, tmp_path / "again").tolist() == [numbers.count(k) for k in range(1, MOST + 1)]
+    pairs = [name for name, *_ in {row for row in FILE if row[1] in (0, 1, 2) and row[2] in ("x", "y")}]
+    groups = [min(pairs.count(name), MOST) for name in set(pairs)]
+    assert groups != numbers
+    found = binned(FILE, tmp_path / "groups", as_folder, groups=True)
+    assert found.tolist() == [groups.count(k) for k in range(1, MOST + 1)]
 
 
 def test_a_person_in_several_bins_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from dpdist.grids.dense import DenseGrid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
+from dpdist.quantities import counts
 from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_groups
 from dpdist.release.context import Context, silent
@@ -25,10 +26,16 @@ from dpdist.spec import load
 from tests import small
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
 
-DOMAIN = {"a": {"from": 0, "to": 2, "outside": "drop"}, "b": {"categories": ["x", "y"], "outside": "drop"}}
+DOMAIN: dict[str, dict[str, Any]] = {
+    "a": {"from": 0, "to": 2, "outside": "drop"},
+    "b": {"categories": ["x", "y"], "outside": "drop"},
+}
 SPREAD = (("v", 0, "y"), ("u", 1, "x"), ("v", 1, "y"), ("v", 1, "y"), ("u", 1, "y"), ("v", 2, "x"))
 """With these u and v have records in more groups than any bound keeps."""
 FILE: Data = BASE + SPREAD
+
+
+PURE: dict[str, Any] = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}}
 
 
 def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: Any) -> Plan:
@@ -56,8 +63,7 @@ def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.nd
 def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int, most: int) -> None:
     """Every person goes, comes or changes. Some neighbour moves as far as declared: l k^2 in L2 squared, l k in L1; twice if replaced."""
     gaussian = planned(tmp_path / "gaussian", neighbours, groups, most, mechanism="identity")
-    pure = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}}
-    laplace = planned(tmp_path / "laplace", neighbours, groups, most, mechanism="identity", **pure)
+    laplace = planned(tmp_path / "laplace", neighbours, groups, most, mechanism="identity", **PURE)
     base = cells(FILE, tmp_path / "base", gaussian)
     squared = length = 0
     for number, data in enumerate(changed(FILE, gaussian.job.guarantee.protection)):
@@ -96,6 +102,64 @@ def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.
         for number, data in enumerate(changed(FILE, made.job.guarantee.protection))
     ]
     assert max(int((each**2).sum()) for each in moved) * 2**60 > made.grid.sensitivity_squared
+
+
+IN_ALL = {name: {**part, "total": "all"} for name, part in DOMAIN.items()}
+COUNTED_ONCE: dict[str, Any] = {"domain": IN_ALL, "mechanism": "identity"}
+
+
+def in_all(folder: Path, neighbours: str, groups: int, **changes: Any) -> Plan:
+    records = {"path": "records.parquet", "count": "persons", "person": {"column": "who", "most_groups": groups}}
+    return planned(folder, neighbours, groups, 1, **{**COUNTED_ONCE, "records": records, **changes})
+
+
+def farthest_file(made: Plan, folder: Path) -> tuple[int, int]:
+    """How far neighbouring files move the counts at most: squared, and in absolute values."""
+    base = cells(FILE, folder / "base", made)
+    moved = [
+        cells(data, folder / str(number), made) - base
+        for number, data in enumerate(changed(FILE, made.job.guarantee.protection))
+    ]
+    return max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", pytest.param("replace-one", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("groups", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3, 6))])
+def test_persons_in_totals_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int) -> None:
+    """l of 6 groups, of the 3 values of a, of the 2 of b, and once in all: every table by itself. Some neighbour moves as far."""
+    gaussian = in_all(tmp_path / "gaussian", neighbours, groups)
+    laplace = in_all(tmp_path / "laplace", neighbours, groups, **PURE)
+    reached = sum(min(groups, each) for each in (6, 3, 2, 1))
+    sides = 2 if neighbours == "replace-one" else 1
+    squared, length = farthest_file(gaussian, tmp_path)
+    unit = 2**30
+    assert gaussian.grid.sensitivity_squared == sides * reached * unit**2
+    assert laplace.grid.sensitivity_squared == (sides * reached * unit) ** 2
+    assert squared <= sides * reached
+    assert length <= sides * reached
+    if sides == 1 and groups <= 3:  # a person of FILE has records in so many groups of each table
+        assert squared == length == reached
+
+
+FAULTS = ("groups of totals are forgotten", "persons count with all records")
+
+
+@pytest.mark.parametrize("fault", ["tables are added up", *(pytest.param(each, marks=pytest.mark.slow) for each in FAULTS)])
+def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    true = persons.first_of_groups
+
+    def wrong(rows: np.ndarray, group: np.ndarray, groups: int, most: int) -> np.ndarray:
+        totals = bool(np.isin(group, (2, 5, 8, 9, 10, 11)).any())
+        if not totals:
+            return true(rows, group, groups, most)
+        return true(rows, group, 99, 1) if fault == "groups of totals are forgotten" else true(rows, group, groups, 99)
+
+    if fault == "tables are added up":  # as if a person in l groups of one table were in no other one
+        monkeypatch.setattr(counts.PersonsByGroup, "stability", lambda self, moved: self.of.stability(moved))
+    else:
+        monkeypatch.setattr(persons, "first_of_groups", wrong)
+    made = in_all(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)
+    assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
 
 @pytest.mark.parametrize(("groups", "most"), [(1, 1), (2, 3), (5, 1)])

@@ -70,18 +70,16 @@ SERIES, STEPS = filtered(8, "x0", [running_sum(8)]), Distance(1, replaced=False,
 
 
 @pytest.mark.slow
-def test_few_steps_stand_for_many_below_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond ``DENSE_STEPS`` a bound of longer steps is taken, and without ``TRIED`` the longest persons are searched for."""
+def test_more_steps_are_bounded_by_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond ``DENSE_STEPS`` persons are a Markov chain, and without ``TRIED`` the longest persons are searched for."""
     known = persons_by_step(SERIES, STEPS)
     monkeypatch.setattr(visits, "TRIED", 0)
     searched = persons_by_step(SERIES, STEPS)
     assert searched.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=1e-3)
     monkeypatch.setattr(visits, "DENSE_STEPS", 4)
-    monkeypatch.setattr(visits, "COARSE_STEPS", 4)
-    monkeypatch.setattr(visits, "COARSE_ROUNDS", (12,))
-    fewer = steps_bound(SERIES, STEPS)
-    assert fewer.spread == 2
-    assert known.persons.lower_bound * 0.8 < fewer.lower_bound <= known.persons.lower_bound * (1 + 1e-6)
+    many = steps_bound(SERIES, STEPS)
+    assert many.chain is not None
+    assert known.persons.lower_bound * 0.99 < many.lower_bound <= known.persons.lower_bound * (1 + 1e-6)
     monkeypatch.setattr(visits, "BOUND_STEPS", 7)
     assert not visits.bounds_steps(SERIES)
 

@@ -1,4 +1,4 @@
-"""Horizontal bars with intervals, for values without an order; on phones each name stands above its bars."""
+"""Horizontal bars with intervals, for values without an order; on phones long names stand above their bars."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dpdist.page.numbers import with_interval
 
 NAME_ROOM = 250
 """Most pixels of the names beside the bars."""
+SHORT_NAME = 100
+"""On phones, too, names of at most so many pixels stand beside the bars."""
 GAP = 9
 
 
@@ -25,14 +27,16 @@ def bars(figure: Figure, across: int) -> Drawn:
     ]
     value_room = max(width(text) for row in texts for text in row) + 10
     names = figure.axis.labels
-    room = across - 4.0 if narrow else min(float(NAME_ROOM), max(map(width, names)) + 2)
-    left, right = (2.0 if narrow else room + 12), across - value_room - 2
+    longest = max(map(width, names))
+    above = narrow and longest > SHORT_NAME
+    room = across - 4.0 if above else min(float(NAME_ROOM), longest + 2)
+    left, right = (2.0 if above else room + 12), across - value_room - 2
     held = _scale_of(figure, most=4 if narrow else 6)
     head, start = _head(figure, across)
     y, tops, labels = start, [], []
     for name in names:
         rows = len(lines(name, room)[0])
-        if narrow:
+        if above:
             labels.append(at(2, y + 12, name, room=room))
             y += rows * LINE + 1
             tops.append(y)

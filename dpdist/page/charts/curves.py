@@ -21,6 +21,11 @@ NAMES = 170
 """Most pixels for the names of series beside the ends of their curves."""
 MOST_DOTS = 60
 """Points of a curve that are marked one by one."""
+TOGETHER = 4
+"""Curves in one plot; of more each has a small one of its own, on the same scale."""
+PANEL_TALL, PANEL_GAP = 92.0, 18.0
+TICK_GAP = 28
+"""Pixels between the numbers below a curve."""
 MOST_EDGES = 14
 """Bins of which each may have its own tick."""
 
@@ -28,9 +33,11 @@ MOST_EDGES = 14
 def curves(figure: Figure, across: int) -> Drawn:
     """The chart, and where it is: ``x`` and ``y`` of the plot's sides, ``domain`` and ``scale`` of its numbers."""
     assert figure.axis.edges is not None
+    if len(figure.series) > TOGETHER:
+        return _panels(figure, across)
     narrow, several = across == NARROW, len(figure.series) > 1
     held = scale(*figure.reach, most=5)
-    beside = several and not narrow and len(figure.series) <= 4
+    beside = several and not narrow
     left = max(width(held.text(tick)) for tick in held.ticks) + 10
     right = across - (min(float(NAMES), max(map(width, figure.series))) + 16 if beside else 18.0)
     measure = f"{figure.measure} ({held.word})" if held.word else figure.measure
@@ -47,12 +54,41 @@ def curves(figure: Figure, across: int) -> Drawn:
     parts = [
         *head,
         group("scale", _levels(held, plot)),
-        *_ticks(figure.axis, plot, across),
-        group("marks", plot.marks()),
+        *_ticks(figure.axis, plot, (0.0, across - 1.0)),
+        at((left + right) / 2, bottom + 38, figure.axis.title, anchor="middle", room=right, most=1),
+        group("marks", [mark for s in range(len(figure.series)) for mark in plot.marks(s, s % SERIES)]),
         *(_names(figure, plot) if beside else []),
     ]
     places = {"x": [left, right], "y": [top, bottom], "domain": list(domain), "scale": [held.low, held.high]}
     return Drawn(framed(figure, across, bottom + 46, parts), places)
+
+
+def _panels(figure: Figure, across: int) -> Drawn:
+    """A small plot for each series, and where they are: as one plot, and ``offsets`` of each from the first."""
+    columns = 2 if across == NARROW else 3
+    held = scale(*figure.reach, most=5)
+    left = max(width(held.text(tick)) for tick in held.ticks) + 10
+    measure = f"{figure.measure} ({held.word})" if held.word else figure.measure
+    top = 13.0 + len(lines(measure, across)[0]) * LINE
+    wide = (across - left - 8 - (columns - 1) * PANEL_GAP) / columns
+    sides, ends, domain = (left, left + wide), (top + LINE, top + LINE + PANEL_TALL), _domain(figure)
+    plot = _Plot(figure, held, sides, ends, domain)
+    down = PANEL_TALL + 2 * LINE + 22
+    offsets = [(s % columns * (wide + PANEL_GAP), s // columns * down) for s in range(len(figure.series))]
+    levels, frames, marks = [], [], []
+    for s, (right, below) in enumerate(offsets):
+        place = f'<g transform="translate({right:.1f} {below:.1f})">'
+        levels.append(f"{place}{''.join(_levels(held, plot, named=not right))}</g>")
+        name = at(left, top + 10, figure.series[s], kind="name", room=wide, most=1)
+        ticks = _ticks(figure.axis, plot, (left - PANEL_GAP / 3, left + wide + PANEL_GAP / 3))
+        frames.append(f"{place}{name}{''.join(ticks)}</g>")
+        marks.append(f"{place}{''.join(plot.marks(s, 0))}</g>")
+    bottom = ends[1] + offsets[-1][1] + 40
+    title = at((left + across) / 2, bottom, figure.axis.title, anchor="middle", room=across - left, most=1)
+    head = at(0, 13, measure, kind="soft", room=across)
+    parts = [head, group("scale", levels), *frames, group("marks", marks), title]
+    places = {"x": list(sides), "y": list(ends), "domain": list(domain), "scale": [held.low, held.high]}
+    return Drawn(framed(figure, across, bottom + 8, parts), {**places, "offsets": [list(each) for each in offsets]})
 
 
 def _domain(figure: Figure) -> tuple[float, float]:
@@ -80,28 +116,25 @@ class _Plot:
         part = (np.asarray(value) - self.held.low) / (self.held.high - self.held.low)
         return np.asarray(self.ends[1] - part * (self.ends[1] - self.ends[0]))
 
-    def marks(self) -> list[str]:
-        """A band and an outline for each series; what is filled stands on zero."""
+    def marks(self, s: int, colour: int) -> list[str]:
+        """The band and the outline of a series; what is filled stands on zero."""
         edges = self.figure.axis.edges
         assert edges is not None
         steps = self.figure.kind == "steps"
         places = self.x(edges) if steps else self.x(edges[:-1])
-        parts = []
-        for s in range(len(self.figure.series)):
-            value, low, high = (part[:, s] for part in (self.figure.heights, *self.figure.intervals))
-            colour = s % SERIES
-            middle = _outline(places, self.y(value), steps)
-            if self.figure.filled:
-                zero = f"V{self.y(0.0):.1f}H{places[0]:.1f}z"
-                parts.append(f'<path class="area f{colour}" d="{middle}{zero}"/>')
-            if (self.figure.half[:, s] > 0).any():
-                upper = _outline(places, self.y(high), steps)
-                lower = _outline(places[::-1], self.y(low)[::-1], steps)
-                parts.append(f'<path class="band f{colour}" d="{upper}L{lower[1:]}z"/>')
-            parts.append(f'<path class="outline s{colour}" d="{middle}"/>')
-            if not steps and len(places) <= MOST_DOTS:
-                dots = "".join(f"M{x:.1f} {y:.1f}h.1" for x, y in zip(places, self.y(value), strict=True))
-                parts.append(f'<path class="dots s{colour}" d="{dots}"/>')
+        value, low, high = (part[:, s] for part in (self.figure.heights, *self.figure.intervals))
+        middle, parts = _outline(places, self.y(value), steps), []
+        if self.figure.filled:
+            zero = f"V{self.y(0.0):.1f}H{places[0]:.1f}z"
+            parts.append(f'<path class="area f{colour}" d="{middle}{zero}"/>')
+        if (self.figure.half[:, s] > 0).any():
+            upper = _outline(places, self.y(high), steps)
+            lower = _outline(places[::-1], self.y(low)[::-1], steps)
+            parts.append(f'<path class="band f{colour}" d="{upper}L{lower[1:]}z"/>')
+        parts.append(f'<path class="outline s{colour}" d="{middle}"/>')
+        if not steps and len(places) <= MOST_DOTS:
+            dots = "".join(f"M{x:.1f} {y:.1f}h.1" for x, y in zip(places, self.y(value), strict=True))
+            parts.append(f'<path class="dots s{colour}" d="{dots}"/>')
         return parts
 
 
@@ -114,18 +147,19 @@ def _outline(places: Matrix, levels: Matrix, steps: bool) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(places, levels, strict=True))
 
 
-def _levels(held: Scale, plot: _Plot) -> list[str]:
+def _levels(held: Scale, plot: _Plot, *, named: bool = True) -> list[str]:
     parts = []
     for tick in held.ticks:
         y = float(plot.y(tick))
         kind = "axis" if tick == 0 else "grid"
         parts.append(f'<path d="M{plot.sides[0]:.1f} {y:.1f}H{plot.sides[1]:.1f}" class="{kind}"/>')
-        parts.append(at(plot.sides[0] - 6, y + 4.5, held.text(tick), anchor="end", kind="soft"))
+        if named:
+            parts.append(at(plot.sides[0] - 6, y + 4.5, held.text(tick), anchor="end", kind="soft"))
     return parts
 
 
-def _ticks(axis: Axis, plot: _Plot, across: int) -> list[str]:
-    """Labels below the plot that do not touch each other, marks of open ends, and the axis' title."""
+def _ticks(axis: Axis, plot: _Plot, room: tuple[float, float]) -> list[str]:
+    """Labels below the plot, within some room, that do not touch each other, and marks of open ends."""
     parts, free = [], -math.inf
     bottom, last = plot.ends[1], None
     shown = _places(axis, plot)
@@ -134,10 +168,10 @@ def _ticks(axis: Axis, plot: _Plot, across: int) -> list[str]:
         last = (plot.sides[1], high_text, "end")
     if low_text:
         shown = [(axis.edges[0] if axis.edges is not None else 0.0, low_text), *(t for t in shown if t[0] > plot.domain[0])]
-    stop = across - 1.0 if last is None else plot.sides[1] - width(last[1]) - 10
+    stop = room[1] if last is None else plot.sides[1] - width(last[1]) - 10
     for number, text in shown:
         x, half = float(plot.x(number)), width(text) / 2
-        begin = max(0.0, min(x - half, across - 1.0 - 2 * half))
+        begin = max(room[0], min(x - half, room[1] - 2 * half))
         if begin <= free or begin + 2 * half > stop:
             continue
         parts.append(f'<path d="M{x:.1f} {bottom:.1f}v5" class="axis"/>')
@@ -146,9 +180,6 @@ def _ticks(axis: Axis, plot: _Plot, across: int) -> list[str]:
     if last is not None:
         parts.append(at(last[0], bottom + 18, last[1], anchor="end", kind="soft"))
     parts += _arrows(axis, plot)
-    parts.append(
-        at((plot.sides[0] + plot.sides[1]) / 2, bottom + 38, axis.title, anchor="middle", room=plot.sides[1], most=1)
-    )
     return parts
 
 
@@ -158,7 +189,8 @@ def _places(axis: Axis, plot: _Plot) -> list[tuple[float, str]]:
     edges, steps = axis.edges[:-1] if plot.figure.cumulative else axis.edges, plot.figure.kind == "steps"
     shift = 0.5 if steps and axis.unit_steps else 0.0
     low, high = plot.domain
-    room = int((plot.sides[1] - plot.sides[0]) / 70)
+    pixels = plot.sides[1] - plot.sides[0]
+    room = int(pixels / 70)
     if axis.clock is not None and not steps and len(axis.labels) <= max(2, room):
         return each_time(axis.clock, list(map(float, edges[: len(axis.labels)])))
     if axis.clock is not None:
@@ -169,9 +201,9 @@ def _places(axis: Axis, plot: _Plot) -> list[tuple[float, str]]:
         return [(float(middle[i]), str(axis.labels[i])) for i in range(0, len(axis.labels), every)]
     if not axis.unit_steps and edges.size <= MOST_EDGES:
         return [(float(edge), number_text(float(edge))) for edge in edges]
-    step = max(1.0, (high - low) / max(2, min(room, 10)))
-    whole = axis.unit_steps and step < 1.5
-    numbers = list(map(float, edges[:-1])) if whole else round_numbers(low, high - shift, max(2, min(room, 10)))
+    most = max(2, min(10, int(pixels / (max(width(number_text(end)) for end in (low, high)) + TICK_GAP))))
+    whole = axis.unit_steps and (high - low) / most < 1.5
+    numbers = list(map(float, edges[:-1])) if whole else round_numbers(low, high - shift, most)
     return [(number + shift, number_text(number)) for number in numbers if low <= number + shift <= high]
 
 

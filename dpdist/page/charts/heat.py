@@ -65,7 +65,7 @@ def limits_of(figure: Figure) -> list[float]:
     """Limits of the classes: a few cells that are far larger than three quarters of the others share the last class."""
     peak = max(float(figure.values.max()), 1.0)
     clear = figure.values[figure.values > np.nan_to_num(figure.half)]
-    usual = peak if clear.size == 0 else min(peak, 4 * max(float(np.quantile(clear, 0.75)), 1.0))
+    usual = peak if clear.size == 0 else min(peak, 4 * max(float(np.quantile(clear, 0.75, method="lower")), 1.0))
     limits = breaks(usual, CLASSES)
     return limits if usual == peak else [*limits[:-1], float(np.ceil(peak))]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpdist.page.charts.figure import Figure
@@ -12,9 +14,12 @@ ACROSS, TALL, MOST = 120, 44, 60
 
 def small(figure: Figure) -> str:
     """The first values of each series, as bars or as lines; a map as the rows' sums. It says nothing that its chart does not say."""
-    heights = figure.heights.sum(axis=1, keepdims=True) if figure.kind in ("heat", "bars") else figure.heights[:, :4]
+    if figure.kind == "bars" and len(figure.series) > 1:
+        total = figure.values.sum(axis=1, keepdims=True)
+        figure = replace(figure, series=("",), values=total, half=np.zeros_like(total), sides=None)
+    heights = figure.heights.sum(axis=1, keepdims=True) if figure.kind == "heat" else figure.heights[:, :4]
     every = -(-len(heights) // MOST)
-    heights = np.nan_to_num(heights[::every])
+    heights = np.nan_to_num(np.minimum(heights[::every], figure.broken_at))
     low, high = min(0.0, float(heights.min())), max(float(heights.max()), 1e-9)
     step = ACROSS / len(heights)
 
@@ -27,6 +32,11 @@ def small(figure: Figure) -> str:
             f"M{k * step:.1f} {y(0):.1f}V{y(value):.1f}h{step - gap:.1f}V{y(0):.1f}z" for k, (value,) in enumerate(heights)
         )
         parts = f'<path class="f0" d="{marks}"/>'
+        giants = np.flatnonzero(heights[:, 0] >= figure.broken_at)
+        if giants.size:
+            parts += (
+                f'<path class="break" d="{"".join(f"M{k * step:.1f} 14l{step:.1f} -5v3l-{step:.1f} 5z" for k in giants)}"/>'
+            )
     else:
         paths = (
             "".join(f"{'L' if k else 'M'}{(k + 0.5) * step:.1f} {y(value):.1f}" for k, value in enumerate(column))

@@ -16,6 +16,7 @@ from dpdist.page.outputs.deployment import Deployment
 from dpdist.page.outputs.dictionary import Dictionary
 from dpdist.page.outputs.event import Event
 from dpdist.page.outputs.measured import PublishedMeasurement
+from dpdist.page.outputs.preview import Preview
 from dpdist.page.outputs.verifier import Verifier
 from dpdist.page.outputs.web_page import WebPage
 from dpdist.page.places import Written
@@ -34,6 +35,7 @@ OUTPUTS: list[Output] = [
     Citation(),
     Verifier(),
     Appearance(),
+    Preview(),
     WebPage(),
 ]
 

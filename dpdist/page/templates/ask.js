@@ -136,7 +136,8 @@
     const found = ratio(within(amount), within(present));
     if (found.error === null) return { value: clip(found.value, range), error: null, low: range[0], high: range[1], remark: form.dataset.empty };
     const inside = found.value > range[0] && found.value < range[1];
-    return { value: clip(found.value, range), error: inside ? Math.min(found.error, (range[1] - range[0]) / 2) : null, low: clip(found.low, range), high: clip(found.high, range) };
+    const value = clip(found.value, range), by = value - found.value;  // an interval about a mean beyond the range moves into it with the mean
+    return { value, error: inside ? Math.min(found.error, (range[1] - range[0]) / 2) : null, low: clip(found.low + by, range), high: clip(found.high + by, range) };
   }
   function quantile(axis, share, product) {
     const { declared, labels } = attributes[axis], kept = [];
@@ -184,6 +185,10 @@
   }
   function answers() {
     const [what, of] = form.elements.what.value.split(":"), axis = Number(of), two = what === "share" || what === "difference";
+    if (what === "chosen") {
+      const { question, by, rows } = data.chosen[axis];
+      return [question, by, rows.map(([label, value, low, high]) => [label, { value, error: null, low, high }])];
+    }
     const one = chosen("one"), other = two ? chosen("other") : { product: null, words: "" }, by = choices[form.elements.by.value];
     if (what === "share" && !one.words) throw Error(form.dataset.which);
     if (two && one.words === other.words) throw Error(form.dataset.alike);

@@ -22,6 +22,9 @@
     const data = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot"), svgs = [...plot.querySelectorAll("svg")];
     const rows = data.x.length, several = data.s.length, heat = data.kind === "heat", map = data.kind === "map", bars = data.kind === "bars";
+    // of more than a few curves each has a plot of its own, at an offset from the first
+    const apart = Boolean(data.p[0].offsets), offset = (k, s) => data.p[k].offsets?.[s] ?? [0, 0];
+    const shifted = ([dx, dy], parts) => { const found = make("g", { transform: `translate(${dx} ${dy})` }); found.append(...parts); return found; };
     const plain = svgs.map((svg) => Object.fromEntries(["scale", "marks", "values"].map((name) => [name, [...(svg.querySelector("g." + name)?.childNodes ?? [])]])));
     const state = { log: false, form: bars ? "bars" : "band", only: -1 };
     const usual = state.form;
@@ -63,13 +66,14 @@
     };
 
     // ---- marks of another view than the printed one
-    function ticks(k) {
+    const ticks = (k) => apart ? data.p[k].offsets.map((by) => shifted(by, levels(k, by[0] === 0))) : levels(k, true);
+    function levels(k, named) {
       const p = data.p[k], out = [], map = mapper(k), [low, high] = logEnds();
       const digits = (v) => v < 1 ? Math.ceil(-Math.log10(v)) : 0;
       for (let v = low; v <= high * 1.0001; v *= 10) {
         const at = map(v), text = number(v, digits(v));
         out.push(make("path", { class: "grid", d: bars ? `M${at} ${p.y[0]}V${p.y[1]}` : `M${p.x[0]} ${at}H${p.x[1]}` }));
-        out.push(bars ? make("text", { x: at, y: p.y[1] + 16, class: "soft", "text-anchor": "middle" }, text)
+        if (named) out.push(bars ? make("text", { x: at, y: p.y[1] + 16, class: "soft", "text-anchor": "middle" }, text)
           : make("text", { x: p.x[0] - 6, y: at + 4.5, class: "soft", "text-anchor": "end" }, text));
       }
       return out;
@@ -95,7 +99,7 @@
     function curveMarks(k) {
       const y = mapper(k), xs = data.e.map(along(k)), steps = data.kind === "steps", marks = [];
       for (const s of shown()) {
-        const colour = s % colours, all = [...Array(rows).keys()], line = (sign) => all.map((i) => y(sign ? edge(i, s, sign) : height(i, s)));
+        const colour = apart ? 0 : s % colours, before = marks.length, all = [...Array(rows).keys()], line = (sign) => all.map((i) => y(sign ? edge(i, s, sign) : height(i, s)));
         if (data.filled && !state.log) marks.push(make("path", { class: "area f" + colour, d: `M${outline(xs, line(0), steps)}V${y(0)}H${xs[0]}z` }));
         if (all.some((i) => spread(i, s) > 0)) {
           if (state.form === "band") marks.push(make("path", { class: "band f" + colour, d: `M${outline(xs, line(1), steps)}L${outline(xs, line(-1), steps, true)}z` }));
@@ -106,6 +110,7 @@
         }
         marks.push(make("path", { class: "outline s" + colour, d: "M" + outline(xs, line(0), steps) }));
         if (!steps && rows <= 60) marks.push(make("path", { class: "dots s" + colour, d: line(0).map((v, i) => `M${xs[i].toFixed(1)} ${v.toFixed(1)}h.1`).join("") }));
+        if (apart) marks.push(shifted(offset(k, s), marks.splice(before)));
       }
       return [marks, []];
     }
@@ -202,12 +207,15 @@
         const xs = data.e.map(along(k));
         [x, y] = [data.kind === "steps" ? (xs[at] + xs[at + 1]) / 2 : xs[at], mapper(k)(height(at, series))];
         here.append(make("path", { d: `M${x} ${p.y[0]}V${p.y[1]}` }), make("circle", { cx: x, cy: y, r: 4.5 }));
+        const [dx, dy] = offset(k, series);
+        here.setAttribute("transform", `translate(${dx} ${dy})`);
+        [x, y] = [x + dx, y + dy];
       }
       svgs[k].append(here);
       const [name, value, range] = texts(), box = svgs[k].getBoundingClientRect(), scale = box.width / svgs[k].viewBox.baseVal.width;
       tip.replaceChildren(element("strong", {}, name), element("span", {}, value), element("span", {}, range));
-      const offset = box.left - plot.getBoundingClientRect().left;
-      tip.style.left = Math.max(0, Math.min(plot.clientWidth - tip.offsetWidth, offset + x * scale - tip.offsetWidth / 2)) + "px";
+      const start = box.left - plot.getBoundingClientRect().left;
+      tip.style.left = Math.max(0, Math.min(plot.clientWidth - tip.offsetWidth, start + x * scale - tip.offsetWidth / 2)) + "px";
       const above = y * scale - tip.offsetHeight - 12;
       tip.style.top = (above > -30 ? above : y * scale + 24) + "px";
       if (speak) spoken.textContent = `${name}: ${value}, ${range}`;
@@ -229,13 +237,15 @@
         series = at < 0 ? 0 : Math.max(0, Math.min(several - 1, Math.floor((y - p.tops[at]) / p.thick)));
         if (!among.includes(series)) series = among[0];
       } else {
-        const value = p.domain[0] + (x - p.x[0]) / (p.x[1] - p.x[0]) * (p.domain[1] - p.domain[0]);
+        const panel = apart ? among.findIndex((s) => { const [dx, dy] = offset(k, s); return x > p.x[0] + dx - 9 && x < p.x[1] + dx + 9 && y > p.y[0] + dy - 30 && y < p.y[1] + dy + 30; }) : 0;
+        if (panel < 0) { at = -1; return mark(); }
+        const [dx] = offset(k, panel), value = p.domain[0] + (x - dx - p.x[0]) / (p.x[1] - p.x[0]) * (p.domain[1] - p.domain[0]);
         let low = 0, high = rows - 1;
         while (low < high) { const middle = (low + high + 1) >> 1; if (data.e[middle] <= value) low = middle; else high = middle - 1; }
         if (data.kind === "curve" && low + 1 < rows && data.e[low + 1] - value < value - data.e[low]) low++;
         at = low;
         const map = mapper(k);
-        series = among.reduce((best, s) => Math.abs(map(height(at, s)) - y) < Math.abs(map(height(at, best)) - y) ? s : best, among[0]);
+        series = apart ? panel : among.reduce((best, s) => Math.abs(map(height(at, s)) - y) < Math.abs(map(height(at, best)) - y) ? s : best, among[0]);
       }
       mark();
     }
@@ -306,7 +316,7 @@
       found.setAttribute("aria-pressed", "false");
       return found;
     };
-    if (several > 1) {
+    if (several > 1 && !apart) {
       const label = element("label", {}, say("Show") + " "), select = element("select");
       const options = (texts, first) => texts.map((text, s) => element("option", { value: first + s }, text));
       const grouped = (label, found) => { const group = element("optgroup", { label }); group.append(...found); return group; };
@@ -373,7 +383,7 @@
   const series = document.getElementById("series"), ids = new URLSearchParams(location.search).get("series")?.split(",") ?? [];
   if (series && ids.length && ids.every((id) => /^[A-Za-z0-9][\w.-]{0,149}$/.test(id))) {
     const here = ids.indexOf(series.dataset.release);
-    for (const [text, id] of [[say("Previous:"), ids[here - 1]], [say("Next:"), ids[here + 1]]]) if (here >= 0 && id) {
+    for (const [text, id] of [[say("Previous:"), ids[here - 1]], [say("Next:"), ids[here + 1]], [say("Latest:"), here < ids.length - 2 ? ids.at(-1) : ""]]) if (here >= 0 && id) {
       series.append(" · ", element("a", { href: `../${id}/index.html?series=${ids.join(",")}` }, `${text} ${id}`));
     }
     series.hidden = false;

@@ -22,6 +22,7 @@
     }
     page = 0;
     draw();
+    $("view").href = "#" + new URLSearchParams({ rows: 1, ...(find.length && { find: $("find").value }), ...(group !== "" && { group: data.groups[Number(group)] }), ...(column >= 0 && { sort: up ? column : -1 - column }) });
   }
   function draw() {
     const body = document.querySelector("#answers tbody");
@@ -61,20 +62,31 @@
   $("copy").addEventListener("click", copied);
   $("before").addEventListener("click", () => { page--; draw(); });
   $("after").addEventListener("click", () => { page++; draw(); });
-  for (const button of document.querySelectorAll("th button")) {
-    button.addEventListener("click", () => {
-      const chosen = Number(button.dataset.column);
-      up = chosen === column ? !up : true;
-      column = chosen;
-      for (const head of document.querySelectorAll("#answers th")) head.setAttribute("aria-sort", "none");
-      button.parentElement.setAttribute("aria-sort", up ? "ascending" : "descending");
-      choose();
-    });
+  $("view").textContent = say("Link to this view");
+  const buttons = [...document.querySelectorAll("th button")];
+  function sort(chosen, upwards) {
+    [column, up] = [chosen, upwards];
+    for (const each of buttons) each.parentElement.setAttribute("aria-sort", Number(each.dataset.column) !== column ? "none" : up ? "ascending" : "descending");
+  }
+  for (const button of buttons) {
+    const chosen = Number(button.dataset.column);
+    button.addEventListener("click", () => { sort(chosen, chosen === column ? !up : true); choose(); });
   }
   for (const button of document.querySelectorAll(".only")) {
     button.addEventListener("click", () => { $("group").value = button.dataset.group; choose(); $("table").scrollIntoView(); });
   }
-  $("find").value = new URLSearchParams(location.search).get("find") ?? "";
-  choose();
-  if ($("find").value) $("table").scrollIntoView();
+  // a view of the table, by its link; a site's search has its words before the '#', so that the page is asked for once
+  function follow() {
+    const view = new URLSearchParams(location.hash.slice(1)), asked = view.has("rows"), order = Number(view.get("sort") ?? NaN);
+    if (asked) {
+      const group = data.groups.indexOf(view.get("group"));
+      $("group").value = group < 0 ? "" : group;
+      if (Number.isInteger(order) && order >= -keys.length && order < keys.length) sort(order < 0 ? -1 - order : order, order >= 0);
+    }
+    $("find").value = (asked ? view : new URLSearchParams(location.search)).get("find") ?? "";
+    choose();
+    if (asked || $("find").value) $("table").scrollIntoView();
+  }
+  addEventListener("hashchange", () => { if (location.hash.startsWith("#rows=")) follow(); });
+  follow();
 })();

@@ -55,8 +55,18 @@ class AttributeSpec(OfKinds, Titled):
         examples=["another branch"],
     )
 
+    total: Text | None = Field(
+        None,
+        min_length=1,
+        description="with 'count: persons': the label of one more bin, for the persons who have records with any of these values, each "
+        "once. Persons of the values do not add up to it. Where several attributes have one, so has every combination of them",
+        examples=["all branches"],
+    )
+
     @model_validator(mode="after")
     def _one_place(self) -> AttributeSpec:
+        if self.total is not None and self.total in (DROP, self.missing, self.other):
+            raise ValueError(f"'total' needs a label of its own, found {self.total!r}")
         if self.other is not None and "outside" in self.model_fields_set:
             raise ValueError("'other' and 'outside' both say where values beyond the declared ones count; leave one out")
         return self
@@ -73,11 +83,13 @@ class AttributeSpec(OfKinds, Titled):
             periodic: whether the release is of one period out of several.
         """
         unit = self.values.facts().get("unit")
-        return unit, self.values.meant(periodic=periodic), self.outside, self.missing, self.other
+        total = () if self.total is None else (self.total,)
+        return unit, self.values.meant(periodic=periodic), self.outside, self.missing, self.other, *total
 
     def facts(self) -> dict[str, Any]:
         """What a certificate says of the attribute."""
-        given = {name: label for name, label in (("missing", self.missing), ("other", self.other)) if label is not None}
+        labels = {"missing": self.missing, "other": self.other, "total": self.total}
+        given = {name: label for name, label in labels.items() if label is not None}
         words = {"title": self.title, "unit": None, "values": self.values.words(), "outside": self.outside}
         return {**words, **given, **self.values.facts()}
 
@@ -116,7 +128,7 @@ class AttributeSpec(OfKinds, Titled):
             ordered: whether every query is over its order: no query counts other and missing values, which then need none either.
         """
         missing, other = (_bin_of(label, everywhere, ordered) for label in (self.missing, self.other))
-        return self.values.bins(name, sizes, outside=self.outside, missing=missing, other=other)
+        return self.values.bins(name, sizes, outside=self.outside, missing=missing, other=other, total=self.total)
 
 
 def _bin_of(label: str | None, everywhere: bool, ordered: bool) -> str | None:

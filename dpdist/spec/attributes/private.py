@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from dpdist.domain import Attribute
+from dpdist.domain import NOWHERE, Attribute
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import Values
 from dpdist.spec.values import Exact, SpecPart
@@ -92,6 +92,8 @@ class Private(Values):
         return given
 
     def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
+        if others.get("other") == NOWHERE:  # until names are selected, records of any name may count
+            others["other"] = OTHER_NAMES
         return Attribute(name, categories=self.selection.placeholders, **others)
 
     def words(self) -> str:

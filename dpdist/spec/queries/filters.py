@@ -12,9 +12,9 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Entries
 from dpdist.spec.queries.base import OverOrder, for_each
-from dpdist.spec.queries.series import FiltersSpec
+from dpdist.spec.queries.series import MOST_NORMALISED, FilterKind, FiltersSpec
 from dpdist.spec.queries.statistics import StatisticKind
-from dpdist.workloads import Workload, filtered
+from dpdist.workloads import Filter, Workload, filtered
 from dpdist.workloads.filters import whole_steps
 
 
@@ -32,7 +32,7 @@ class FiltersQuery(OverOrder):
         asked = self.filters
         self.check(domain)
         steps = domain.attribute(asked.of).values
-        made = [each.kind.made(steps, folder, domain.sizes) for each in asked.apply]
+        made = [self._made(each.kind, steps, folder, domain) for each in asked.apply]
         for each, within in zip(made, self.answered(domain, folder), strict=True):
             if within is not None and not within:
                 raise InvalidInput(
@@ -43,8 +43,19 @@ class FiltersQuery(OverOrder):
             made = [replace(each, name=f"{each.name}, of |count - {asked.around}|") for each in made]
         return filtered(domain, asked.of, made, asked.by, circular=asked.circular)
 
+    def _made(self, kind: FilterKind, steps: int, folder: Path, domain: Domain) -> Filter:
+        found = kind.made(steps, folder, domain.sizes)
+        if self.filters.ends != "normalised" or self.filters.circular or not kind.whole:
+            return found
+        if not kind.fewer or steps > MOST_NORMALISED:
+            raise InvalidInput(
+                f"'ends: normalised' is for means of up to {MOST_NORMALISED:,} steps, found {found.name!r} of {steps:,} steps; set "
+                "'ends: cut' or leave it out"
+            )
+        return replace(found, name=f"{found.name}, fewer at the ends", normalised=True)
+
     def answered(self, domain: Domain, folder: Path) -> list[range | None]:
-        if self.filters.circular or self.filters.ends == "cut":
+        if self.filters.circular or self.filters.ends != "full":
             return [None for _ in self.filters.apply]
         steps = domain.attribute(self.filters.of).values
         return [
@@ -56,7 +67,8 @@ class FiltersQuery(OverOrder):
         return f"the series of counts {self._filtered()}"
 
     def _filtered(self) -> str:
-        kinds = ", ".join(each.kind.words() for each in self.filters.apply)
+        fewer = " (fewer at the ends)" if self.filters.ends == "normalised" and not self.filters.circular else ""
+        kinds = ", ".join(f"{each.kind.words()}{fewer if each.kind.fewer else ''}" for each in self.filters.apply)
         return f"over {self.filters.of}, filtered{for_each(self.filters.by)}: {kinds}"
 
     def of(self, statistic: StatisticKind, domain: Domain, folder: Path, *, scaled: bool) -> Workload:

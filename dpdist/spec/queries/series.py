@@ -32,6 +32,9 @@ class FilterKind(SpecKind):
     whole: ClassVar[bool] = False
     """Whether it means something only where all of its steps lie within the series."""
 
+    fewer: ClassVar[bool] = False
+    """Whether it means the same of fewer steps, as a mean does."""
+
     @abstractmethod
     def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         """The filter for a series of so many steps."""
@@ -68,6 +71,7 @@ class MovingMean(FilterKind):
     """The mean of the last steps."""
 
     whole: ClassVar[bool] = True
+    fewer: ClassVar[bool] = True
 
     mean: int = Field(ge=1, description="the mean of the last so many steps", examples=[7])
 
@@ -173,6 +177,10 @@ class FilterSpec(OfKinds):
     kind: Annotated[FilterKind, FILTERS]
 
 
+MOST_NORMALISED = 1024
+"""Steps of a series with means over fewer steps at the ends, whose rows are held one by one."""
+
+
 class FiltersSpec(SpecPart):
     """A series of counts over time, with filters that are asked at every step."""
 
@@ -187,10 +195,12 @@ class FiltersSpec(SpecPart):
     circular: bool = Field(
         False, description="treats the first step as the one after the last, as in hours of a day", examples=[True]
     )
-    ends: Literal["full", "cut"] = Field(
+    ends: Literal["full", "cut", "normalised"] = Field(
         "full",
         description="what windows, means and bands answer at steps where they reach beyond the series. 'full': nothing, so that the first "
-        "full window is the first answer. 'cut': what the steps within the series add, as if there had been nothing before them. Running "
+        "full window is the first answer. 'cut': what the steps within the series add, as if there had been nothing before them. "
+        "'normalised', of means: the mean of the steps within the series, fewer at the ends, in up to "
+        f"{MOST_NORMALISED:,} steps and not for a stream. Running "
         "sums and decays are of all steps so far, from the first one on",
         examples=["cut"],
     )

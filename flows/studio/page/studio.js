@@ -145,7 +145,7 @@ function budget() {
     field(`This release: ${key}`, slider), exact,
     ...(key === "epsilon" ? [input("delta", own.delta, (text) => put(own, "delta", number(text)), {placeholder: "none: pure"})] : []),
     input(`All releases together: ${most}`, whole[most], (text) => put(whole, most, number(text)), {type: "number", min: 0, step: "any"}),
-    ...(most === "epsilon" ? [input("their delta", whole.delta, (text) => put(whole, "delta", number(text)))] : []),
+    ...(most === "epsilon" ? [input("All releases together: delta", whole.delta, (text) => put(whole, "delta", number(text)))] : []),
     field("Releases a year", make("input", {type: "range", id: "a-year", min: 1, max: 52, value: at("a-year")?.value ?? 12})),
   );
   at("a-year").addEventListener("input", () => year(last));
@@ -178,7 +178,7 @@ async function plan() {
   if (found.yaml !== undefined && document.activeElement !== at("yaml")) at("yaml").value = found.yaml;
   at("python").textContent = found.python ?? "";
   at("charge").disabled = at("save").disabled = Boolean(found.refused);
-  at("noise").textContent = found.refused ? "" : `${found.noise} noise by ${found.mechanism}; epsilon ${short(found.epsilon)}${found.delta ? `, delta ${found.delta}` : ""}. Protected: ${found.protected}.`;
+  at("noise").textContent = found.refused ? "" : `${found.noise} noise by the mechanism ${found.mechanism}; epsilon ${short(found.epsilon)}${found.delta ? `, delta ${found.delta}` : ""}. Protected: ${found.protected}.`;
   at("tables").replaceChildren(...found.tables.map(group));
   year(found.refused ? {} : found);
 }
