@@ -2,10 +2,11 @@
 
 Tables are taken in the order of their sizes: every attribute, halved until single values are reached, what several tables share, and the
 tables themselves. What is expected of a cell follows from those before (even halves; independent attributes, fitted to what tables share),
-and its count is that number times an unknown ratio. Ratios of cells of which like counts are expected come from one mixture of Gamma distributions, among them one of nothing at
-all and two that are close to 1; its weights are those under which the noisy cells are most likely, found by a few steps of expectation and
-maximisation, which end early so that no ratio is ruled out. The noise of a cell is taken for Gaussian and, given the smaller tables, for
-independent of that of others. A draw is fitted to the smaller tables that were drawn before it, by corrections in proportion to variances.
+and its count is that number times an unknown ratio. Ratios of cells of which like counts are expected come from one mixture of Gamma
+distributions, among them one of nothing at all and some that are close to 1; its weights are those under which the noisy cells are most
+likely, found by a few steps of expectation and maximisation, which end early so that no ratio is ruled out. The noise of a cell is taken
+for Gaussian and, given the smaller tables, for independent of that of others. A draw is fitted to the smaller tables that were drawn before
+it, by corrections in proportion to variances.
 
 Nothing of this is unbiased or proven: it is post-processing, and ``benchmarks/imputed.py`` measures how often its intervals hold.
 
@@ -64,7 +65,7 @@ def posterior_tables(
         sums: the same of sums over some values of one attribute, given as vectors of zeros and ones, (sums, values).
         draw: a seed and the number of the draw, from 0: draws of a seed have their quantiles spread evenly. None for means.
     """
-    found = {
+    found: dict[Axes, Matrix] = {
         (axis,): _attribute(shape[axis], total, partial(sums, axis), draw and (draw[0], draw[1], axis))
         for axis in sorted({axis for axes in wanted for axis in axes})
     }
