@@ -1,7 +1,7 @@
 """Synthetic records of a published release: post-processing of its measurement, free of any charge, and of no person.
 
-The tables that were measured are read from the measurement, brought to the nearest non-negative tables that agree with each other
-(``dpdist.grids.nearest_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
+The tables that were measured are read from the measurement, brought to non-negative tables that agree with each other
+(``dpdist.grids.posterior_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
 largest gains in information first; then records are moved until all tables are met as nearly as whole records can (gradual updates).
 What no table measured, the dependence of attributes that share none for example, is not in the records.
 
@@ -150,8 +150,8 @@ def model(published: Published, redrawn: int = 0) -> Model:
     """The fitted tables of a published release.
 
     Args:
-        redrawn: 0 for the tables nearest to what was measured; another number for a draw of what the records may be, given that: noise
-            like that of the measurement, from a public seed, is added once more before tables are fitted (``dpdist.asking.combining``).
+        redrawn: 0 for what is expected of the tables, given what was measured; another number for a draw of what they may be, from a public
+            seed (``dpdist.asking.combining``).
     Raises: InvalidInput for a release that counts no records, or whose tables are not measured as values are declared, or too large.
     """
     measurement = published.measurement
