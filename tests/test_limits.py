@@ -43,6 +43,7 @@ WHY_NOT = {
     "asking.conditions.LABELS": "a label among very many is read as a number: the answer or a refusal",
     "domain.amounts.FEW": REACHED,
     "domain.amounts.MOST_STEPS": REFUSAL,
+    "grids.posterior_tables.LEAST": "cells of which a mixture is estimated: its quantiles hold what they say",
     "grids.adaptive.MOST_CELLS": REFUSAL,
     "grids.adaptive.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
     "grids.dense.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",

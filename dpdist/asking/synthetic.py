@@ -1,7 +1,7 @@
 """Synthetic records of a published release: post-processing of its measurement, free of any charge, and of no person.
 
-The tables that were measured are read from the measurement, brought to the nearest non-negative tables that agree with each other
-(``dpdist.grids.nearest_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
+The tables that were measured are read from the measurement, brought to non-negative tables that agree with each other
+(``dpdist.grids.posterior_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
 largest gains in information first; then records are moved until all tables are met as nearly as whole records can (gradual updates).
 What no table measured, the dependence of attributes that share none for example, is not in the records.
 
@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import scipy.special
 
 from dpdist.asking.kept import Kept, kept
 from dpdist.asking.published import Published
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.grids.measured_tables import MeasuredTables
-from dpdist.grids.nearest_tables import Axes, TableFamily, nearest
-from dpdist.grids.space import MOST_PRODUCTS, MeasuredSpace, NotMeasured
+from dpdist.grids.nearest_tables import Axes
+from dpdist.grids.posterior_tables import posterior_tables
+from dpdist.grids.space import MOST_PRODUCTS, NotMeasured
 from dpdist.operators import Matrix
 
 MOST_CELLS = 2**22
@@ -35,8 +35,6 @@ MOST_CELLS = 2**22
 MOST_RECORDS = 10**8
 ROUNDS = 60
 """In which records are moved towards the tables; the share that is moved falls from one half."""
-TOLERANCE = 0.01
-"""How far fitted tables may disagree, in standard errors of a cell."""
 MARK = {b"dpdist.synthetic": b"these records are synthetic: they are of no person"}
 
 
@@ -152,8 +150,8 @@ def model(published: Published, redrawn: int = 0) -> Model:
     """The fitted tables of a published release.
 
     Args:
-        redrawn: 0 for the tables nearest to what was measured; another number for a draw of what the records may be, given that: noise
-            like that of the measurement, from a public seed, is added once more before tables are fitted (``dpdist.asking.combining``).
+        redrawn: 0 for what is expected of the tables, given what was measured; another number for a draw of what they may be, from a public
+            seed (``dpdist.asking.combining``).
     Raises: InvalidInput for a release that counts no records, or whose tables are not measured as values are declared, or too large.
     """
     measurement = published.measurement
@@ -167,30 +165,29 @@ def model(published: Published, redrawn: int = 0) -> Model:
     lacking = next((each.name for place, each in enumerate(domain.plain) if not any(place in each for each in axes)), None)
     if lacking is not None:
         raise InvalidInput(f"this release measured no table of {lacking!r}, which its records would have")
-    seed = int(measurement.digest[:12], 16)
-    if redrawn:
-        state = np.random.RandomState([seed >> 32, seed % 2**32, redrawn])  # NumPy keeps its streams the same for ever
-        more = np.rint(measurement.noise.kind.simulated(state, space.values.shape) * measurement.noise.deviation)
-        space = cast("MeasuredSpace", replace(cast("Any", space), values=space.values + more.astype(np.int64)))
-        published = replace(published, measurement=replace(measurement, space=space))
-        seed += redrawn << 48
-    family = TableFamily(axes, domain.shape, (1.0,) * len(axes))
-    if (cells := sum(map(family.size, axes))) > MOST_CELLS:
+    if (cells := sum(math.prod(domain.shape[axis] for axis in each) for each in axes)) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
-    if isinstance(space, MeasuredTables):
-        modelled = space.model(measurement.noise)
-        return Model(domain.plain, axes, tuple(map(modelled.table, axes)), seed)
+    seed = int(measurement.digest[:12], 16)
+    totals = [published.estimates({axis: np.ones((1, domain.shape[axis]))}) for axis in range(plain)]
+    value, error = min(((float(values[0]), float(errors[0])) for values, errors in totals), key=lambda each: each[1])
+    level = (
+        scipy.special.ndtri(np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()) if redrawn else 0.0
+    )
+    total = max(value + level * error, 1e-9)
     try:
-        found = [_read(published, each, domain.shape) for each in axes]
+        tables = posterior_tables(
+            axes,
+            domain.shape,
+            total,
+            lambda each: _read(published, each, domain.shape),
+            lambda axis, vectors: published.estimates({axis: vectors}),
+            (seed, redrawn) if redrawn else None,
+        )
     except NotMeasured:
         raise InvalidInput(
             "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
         ) from None
-    tables = [values for values, _ in found]
-    error = min(float(errors.min()) for _, errors in found)
-    total = max(family.total(tables), 0.0)
-    fitted = nearest(family, tables, total, TOLERANCE * error).tables
-    return Model(domain.plain, axes, tuple(fitted), seed)
+    return Model(domain.plain, axes, tuple(tables), seed + (redrawn << 48))
 
 
 def _read(published: Published, axes: Axes, shape: Sequence[int]) -> tuple[Matrix, Matrix]:
@@ -232,16 +229,14 @@ def _drawn(codes: Matrix, axis: int, given: Axes, table: Matrix, axes: Axes, sta
     for row, size, end in zip(rows, sizes, ends, strict=True):
         if size:
             shares = row / row.sum() if row.sum() > 0 else rows.sum(axis=0) + 1e-12
-            values = np.repeat(np.arange(row.size), _whole(shares / shares.sum() * size, int(size)))
+            values = np.repeat(np.arange(row.size), _whole(shares, int(size), state))
             codes[by_group[end - size : end], axis] = state.permutation(values)
 
 
-def _whole(wanted: Matrix, total: int) -> Matrix:
-    """Whole numbers of a total, each next to what is wanted: the largest remainders are rounded up."""
-    down = np.floor(wanted).astype(np.int64)
-    up = np.argsort(down - wanted, kind="stable")[: total - int(down.sum())]
-    down[up] += 1
-    return down
+def _whole(wanted: Matrix, total: int, state: np.random.Generator) -> Matrix:
+    """Whole numbers of a total, each next to what is wanted, and that in the mean: systematic sampling."""
+    ends = np.concatenate([[0.0], np.cumsum(wanted)])
+    return np.diff(np.floor(ends * (total / max(ends[-1], 1e-300)) + state.random()).astype(np.int64))
 
 
 def _numbered(codes: Matrix, axes: Sequence[int], shape: Sequence[int]) -> Matrix:
@@ -265,7 +260,7 @@ def _moved(codes: Matrix, axes: Axes, table: Matrix, share: float, state: np.ran
     starts = np.cumsum(counts) - counts
     place = np.arange(len(codes)) - starts[cells[order]]
     leaving = order[place < np.minimum(free, counts)[cells[order]]]
-    goals = state.permutation(np.repeat(np.arange(table.size), _whole(lack / lack.sum() * leaving.size, leaving.size)))
+    goals = state.permutation(np.repeat(np.arange(table.size), _whole(lack, leaving.size, state)))
     copied = (counts[goals] > 0) & (state.random(leaving.size) < 0.5)
     models = order[starts[goals[copied]] + state.integers(0, counts[goals[copied]])]
     codes[leaving[copied]] = codes[models]
