@@ -168,13 +168,8 @@ def model(published: Published, redrawn: int = 0) -> Model:
     if (cells := sum(math.prod(domain.shape[axis] for axis in each) for each in axes)) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
     seed = int(measurement.digest[:12], 16)
-    totals = [published.estimates({axis: np.ones((1, domain.shape[axis]))}) for axis in range(plain)]
-    value, error = min(((float(values[0]), float(errors[0])) for values, errors in totals), key=lambda each: each[1])
-    level = (
-        scipy.special.ndtri(np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()) if redrawn else 0.0
-    )
-    total = max(value + level * error, 1e-9)
     try:
+        total = _total(published, seed, redrawn)
         tables = posterior_tables(
             axes,
             domain.shape,
@@ -188,6 +183,17 @@ def model(published: Published, redrawn: int = 0) -> Model:
             "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
         ) from None
     return Model(domain.plain, axes, tuple(tables), seed + (redrawn << 48))
+
+
+def _total(published: Published, seed: int, redrawn: int) -> float:
+    """The number of records, as the attribute says it that says it best; of a draw, with the noise that it may have. Raises: NotMeasured."""
+    sizes = enumerate(published.measurement.domain.shape[: len(published.measurement.domain.plain)])
+    found = [published.estimates({axis: np.ones((1, size))}) for axis, size in sizes]
+    value, error = min(((float(values[0]), float(errors[0])) for values, errors in found), key=lambda each: each[1])
+    if redrawn:
+        level = np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()
+        value += error * float(scipy.special.ndtri(level))
+    return max(value, 1e-9)
 
 
 def _read(published: Published, axes: Axes, shape: Sequence[int]) -> tuple[Matrix, Matrix]:
