@@ -186,7 +186,7 @@ def model(published: Published, redrawn: int = 0) -> Model:
 
 
 def _total(published: Published, seed: int, redrawn: int) -> float:
-    """The number of records, as the attribute says it that says it best; of a draw, with the noise that it may have. Raises: NotMeasured."""
+    """The number of records, from the attribute that says it best; of a draw, with the noise that it may have. Raises: NotMeasured."""
     sizes = enumerate(published.measurement.domain.shape[: len(published.measurement.domain.plain)])
     found = [published.estimates({axis: np.ones((1, size))}) for axis, size in sizes]
     value, error = min(((float(values[0]), float(errors[0])) for values, errors in found), key=lambda each: each[1])
