@@ -53,6 +53,7 @@ COLUMN = {"path": "records.parquet", "person": {"column": "person", "participati
 OTHERS: dict[str, dict[str, Any]] = {
     "sums": {"table": test_sums.table(), **test_sums.changes()},
     "sums, Laplace noise": {"table": test_sums.table(), **test_sums.changes(**PURE)},
+    "sums, suppressed": {"table": test_sums.table(), **test_sums.changes(postprocess={"suppress": {"below": 5}})},
     "sums over tables": {"table": test_sums.table(), **test_sums.changes(mechanism="residual", workload=test_sums.ASKED[:4])},
     "sums alone": {
         "table": test_sums.table(), "domain": {"age": {"from": 0, "to": 3}},
