@@ -5,13 +5,13 @@
 The tables are all those of so many attributes with at most 10,000 cells, released once by the certified optimum for marginals at the
 given epsilon and delta = 1e-9, with noise from a fixed seed; the number of records is estimated. 'raw', 'apart' and 'together' are mean
 total variation distances of the unbiased tables, of each projected onto non-negative cells with its total, and of those that agree with
-each other. 'squared' is the total squared error of the latter over that of the unbiased ones. 'CPU s' is the fit alone, on one core.
-'length' is the mean length of the intervals over that of the uncut ones around the unbiased answers; 'covered' is the least share of
-true counts that they hold, over counts of 0, 1 to 3, 4 to 10, 11 to 30, 31 to 100, 101 to 1,000 and above. 'records' is the mean total
-variation distance of the same tables of synthetic records, '3-way' that of all tables of three attributes with at most 10,000 cells of
-these records, whether they were measured or not. FILE.npz holds an array of
-whole numbers from 0 for each attribute, FILE.json the number of values of each (Adult with 14 attributes in the recorded figures);
-without them records are drawn.
+each other; 'expected' that of the tables that synthetic records are made of (``dpdist.grids.posterior_tables``). 'squared' is the total
+squared error of 'together' over that of the unbiased ones. 'CPU s' is the fit alone, on one core. 'length' is the mean length of the
+intervals over that of the uncut ones around the unbiased answers; 'covered' is the least share of true counts that they hold, over counts
+of 0, 1 to 3, 4 to 10, 11 to 30, 31 to 100, 101 to 1,000 and above. 'records' is the mean total variation distance of the same tables of
+synthetic records, '3-way' that of all tables of three attributes with at most 10,000 cells of these records, whether they were measured
+or not. FILE.npz holds an array of whole numbers from 0 for each attribute, FILE.json the number of values of each (Adult with 14
+attributes in the recorded figures); without them records are drawn.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.fitted_tables import cut_at, parts_of, together, tolerance_for
 from dpdist.grids.nearest_tables import threshold
 from dpdist.grids.non_negative import covering
+from dpdist.grids.posterior_tables import posterior_tables
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.workloads import Workload, marginals
@@ -49,6 +50,7 @@ COLUMNS = (
     "raw",
     "apart",
     "together",
+    "expected",
     "squared",
     "CPU s",
     "length",
@@ -85,20 +87,39 @@ def counted(codes: np.ndarray, workload: Workload) -> np.ndarray:
     return np.concatenate(out).astype(float)
 
 
-def released(workload: Workload, truth: np.ndarray, epsilon: float) -> Answers:
-    """Unbiased answers of one release."""
+def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workload) -> Answers:
+    """Unbiased answers ``of`` what one release of a workload measured."""
     grid = marginal_optimum(workload).grid(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(Loss(rho_for(epsilon, 1e-9)))
     drawn = np.rint(np.random.default_rng(0).standard_normal(grid.rows) * noise.deviation).astype(np.int64)
-    found = grid.reader(workload).answers(Held(drawn), noise, Wanted("x", integer=False), MEMORY)
-    return Answers(Held(truth + held(found.answer)), found.error, found.half_width)
+    found = grid.reader(of).answers(Held(drawn), noise, Wanted("x", integer=False), MEMORY)
+    return Answers(Held(counted(codes, of) + held(found.answer)), found.error, found.half_width)
+
+
+def expected(workload: Workload, unbiased: Answers, alone: tuple[Workload, Answers], sizes: tuple[int, ...]) -> Model:
+    """The tables that records are made of: what is expected of them. Errors of sums over values are taken for independent here."""
+    read = {}
+    for tables, answers in ((workload, unbiased), alone):
+        values, errors = held(answers.answer), held(answers.error)
+        for part in parts_of(tables):
+            rows = slice(part.first, part.stop)
+            read[part.axes] = values[rows].reshape(part.shape), errors[rows].reshape(part.shape)
+
+    def sums(axis: int, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, errors = read[axis,]
+        return vectors @ values, np.sqrt(vectors @ errors**2)
+
+    axes = tuple(part.axes for part in parts_of(workload))
+    total = float(np.mean([read[axis,][0].sum() for axis in range(len(sizes))]))
+    attributes = tuple(Attribute(f"x{place}", edges=range(size + 1)) for place, size in enumerate(sizes))
+    return Model(attributes, axes, tuple(posterior_tables(axes, sizes, total, read.__getitem__, sums)), 1)
 
 
 def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) -> str:
     """One line of the table."""
     workload = tables_of(sizes, ways)
     truth, parts = counted(codes, workload), parts_of(workload)
-    unbiased = released(workload, truth, epsilon)
+    unbiased, ones = released(workload, codes, epsilon, of=workload), tables_of(sizes, 1)
     answers, half = held(unbiased.answer), held(unbiased.half_width)
     groups = [slice(part.first, part.stop) for part in parts]
     apart = np.concatenate(
@@ -112,9 +133,8 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
     def variation(found: np.ndarray) -> float:
         return float(np.mean([np.abs(found[group] - truth[group]).sum() for group in groups])) / (2 * len(codes))
 
-    tables = tuple(fitted[part.first : part.stop].reshape(part.shape) for part in parts)
-    attributes = tuple(Attribute(f"x{place}", edges=range(size + 1)) for place, size in enumerate(sizes))
-    made = Model(attributes, tuple(part.axes for part in parts), tables, 1).made().codes
+    model = expected(workload, unbiased, (ones, released(workload, codes, epsilon, of=ones)), sizes)
+    likely, made = np.concatenate([table.ravel() for table in model.tables]), model.made().codes
     three = tables_of(sizes, 3)
     beyond = [slice(part.first, part.stop) for part in parts_of(three)]
     shares = [counted(each, three) / len(each) for each in (made, codes)]
@@ -126,7 +146,7 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
     squared = float(((fitted - truth) ** 2).sum() / ((answers - truth) ** 2).sum())
     length = float((high - low).mean() / (2 * half).mean())
     cells = f"{truth.size:,}"
-    variations = [f"{variation(found):.4f}" for found in (answers, apart, fitted)]
+    variations = [f"{variation(found):.4f}" for found in (answers, apart, fitted, likely)]
     figures = (
         f"{ways}",
         f"{epsilon:g}",
