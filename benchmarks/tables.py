@@ -96,10 +96,14 @@ def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workl
     return Answers(Held(counted(codes, of) + held(found.answer)), found.error, found.half_width)
 
 
-def expected(workload: Workload, unbiased: Answers, alone: tuple[Workload, Answers], sizes: tuple[int, ...]) -> Model:
-    """The tables that records are made of: what is expected of them. Errors of sums over values are taken for independent here."""
+def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> Model:
+    """The tables that records are made of: what is expected of them. Errors of sums over values are taken for independent here.
+
+    Args:
+        known: tables with what is known of each, small ones first; the last are those of which records are made.
+    """
     read = {}
-    for tables, answers in ((workload, unbiased), alone):
+    for tables, answers in known:
         values, errors = held(answers.answer), held(answers.error)
         for part in parts_of(tables):
             rows = slice(part.first, part.stop)
@@ -109,7 +113,7 @@ def expected(workload: Workload, unbiased: Answers, alone: tuple[Workload, Answe
         values, errors = read[axis,]
         return vectors @ values, np.sqrt(vectors @ errors**2)
 
-    axes = tuple(part.axes for part in parts_of(workload))
+    axes = tuple(part.axes for part in parts_of(known[-1][0]))
     total = float(np.mean([read[axis,][0].sum() for axis in range(len(sizes))]))
     attributes = tuple(Attribute(f"x{place}", edges=range(size + 1)) for place, size in enumerate(sizes))
     return Model(attributes, axes, tuple(posterior_tables(axes, sizes, total, read.__getitem__, sums)), 1)
@@ -119,7 +123,7 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
     """One line of the table."""
     workload = tables_of(sizes, ways)
     truth, parts = counted(codes, workload), parts_of(workload)
-    unbiased, ones = released(workload, codes, epsilon, of=workload), tables_of(sizes, 1)
+    unbiased = released(workload, codes, epsilon, of=workload)
     answers, half = held(unbiased.answer), held(unbiased.half_width)
     groups = [slice(part.first, part.stop) for part in parts]
     apart = np.concatenate(
@@ -133,7 +137,9 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
     def variation(found: np.ndarray) -> float:
         return float(np.mean([np.abs(found[group] - truth[group]).sum() for group in groups])) / (2 * len(codes))
 
-    model = expected(workload, unbiased, (ones, released(workload, codes, epsilon, of=ones)), sizes)
+    smaller = [tables_of(sizes, fewer) for fewer in range(1, ways)]
+    known = [(each, released(workload, codes, epsilon, of=each)) for each in smaller]
+    model = expected([*known, (workload, unbiased)], sizes)
     likely, made = np.concatenate([table.ravel() for table in model.tables]), model.made().codes
     three = tables_of(sizes, 3)
     beyond = [slice(part.first, part.stop) for part in parts_of(three)]
