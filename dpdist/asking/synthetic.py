@@ -215,7 +215,7 @@ def _information(table: Matrix, axes: Axes, axis: int, given: Axes) -> tuple[int
     kept = [each for each in axes if each == axis or each in given]
     own, others = kept.index(axis), tuple(place for place, each in enumerate(kept) if each != axis)
     independent = joint.sum(axis=own, keepdims=True) * joint.sum(axis=others, keepdims=True) / max(joint.sum(), 1e-9)
-    inside = joint > 0
+    inside = (joint > 0) & (independent > 0)
     return min(len(given), 1), float((joint[inside] * np.log(joint[inside] / independent[inside])).sum())
 
 

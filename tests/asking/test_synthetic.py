@@ -52,6 +52,12 @@ def test_consistent_tables_are_met_by_whole_records(seed: int) -> None:
         assert np.abs(table_of(made.codes, a, sizes) - table.ravel()).sum() <= 0.02 * number
 
 
+def test_cells_next_to_nothing_say_nothing() -> None:
+    """Expected counts may be so small that the product of two of them is no number any more."""
+    table = np.array([[1e-170, 0.0], [0.0, 5.0]])
+    assert synthetic._information(table, (0, 1), 1, (0,)) == (1, pytest.approx(0.0, abs=1e-12))
+
+
 def test_one_table_of_all_attributes_is_met_exactly() -> None:
     table = np.random.default_rng(0).integers(0, 9, (3, 4, 2)).astype(float)
     attributes = tuple(
