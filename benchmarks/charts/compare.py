@@ -265,8 +265,10 @@ def written(
         lines.append(f"| {text} | {' | '.join(str(of(maker)) for maker in cpu)} |")
 
     for name in names:
-        extra = lambda maker, name=name: f" (+ {data[name]:,} of numbers)" if maker == "ours" else ""  # noqa: E731
-        row(f"{name}: bytes of SVG", lambda maker, name=name, extra=extra: f"{sizes[maker, name]:,}{extra(maker)}")
+        beside = {"ours": f" (+ {data[name]:,} of numbers)"}
+        row(
+            f"{name}: bytes of SVG", lambda maker, name=name, beside=beside: f"{sizes[maker, name]:,}{beside.get(maker, '')}"
+        )
     row("all: bytes of SVG", lambda maker: f"{sum(sizes[maker, name] for name in names):,}")
     row("CPU s, a process that draws all eight", lambda maker: f"{cpu[maker][0]:.2f}")
     row("CPU s, the eight again in it", lambda maker: f"{cpu[maker][1]:.3f}")

@@ -81,15 +81,15 @@ class TableFamily:
         for s, residual in residuals.items():
             part = residual / (self.size(axes) / self.size(s))
             for smaller in [each for each in parts if set(each) < set(s)]:
-                part = part + _within(parts.pop(smaller), smaller, s)
+                part = part + within(parts.pop(smaller), smaller, s)
             parts[s] = part
         out = np.zeros([self.shape[axis] for axis in axes])
         for s, part in parts.items():
-            out += _within(part, s, axes)
+            out += within(part, s, axes)
         return out
 
 
-def _within(table: Matrix, axes: Axes, wider: Axes) -> Matrix:
+def within(table: Matrix, axes: Axes, wider: Axes) -> Matrix:
     """A table as one of more attributes, along which it is constant."""
     sizes = dict(zip(axes, table.shape, strict=True))
     return table.reshape([sizes.get(axis, 1) for axis in wider])

@@ -22,7 +22,8 @@ from functools import partial
 import numpy as np
 import scipy.special
 
-from dpdist.grids.nearest_tables import Axes
+from dpdist.grids.nearest_tables import Axes, within
+from dpdist.grids.table_model import independent, margin
 from dpdist.operators import Matrix
 
 MIXTURE = (
@@ -76,7 +77,7 @@ def posterior_tables(
         sizes = tuple(shape[axis] for axis in axes)
         smaller = [s for s in found if set(s) < set(axes)]
         lower = {s: found[s] for s in smaller if not any(set(s) < set(other) for other in smaller)}
-        expected = _product([found[axis,] for axis in axes], total)
+        expected = independent([found[axis,] for axis in axes], total)
         if any(len(s) > 1 for s in lower):
             expected = _proportional(expected, axes, lower)
         values, errors = read(axes)
@@ -143,8 +144,8 @@ def agreeing(table: Matrix, variances: Matrix, axes: Axes, lower: Mapping[Axes, 
     """A table that is brought to smaller ones: by corrections in proportion to variances, then by proportional fitting."""
     for _ in range(SWEEPS):
         for part, wanted in lower.items():
-            share = (wanted - _margin(table, axes, part)) / _margin(variances, axes, part)
-            table = np.maximum(table + variances * _across(share, axes, part), 0.0)
+            share = (wanted - margin(table, axes, part)) / margin(variances, axes, part)
+            table = np.maximum(table + variances * within(share, part, axes), 0.0)
     return _proportional(table + 1e-12, axes, lower)
 
 
@@ -156,30 +157,12 @@ def _shared(axes: Axes, wanted: Sequence[Axes]) -> Iterator[Axes]:
             yield shared
 
 
-def _product(ones: Sequence[Matrix], total: float) -> Matrix:
-    """Independent attributes."""
-    out = np.array(total)
-    for each in ones:
-        out = np.multiply.outer(out, each / total)
-    return out
-
-
 def _proportional(table: Matrix, axes: Axes, lower: Mapping[Axes, Matrix]) -> Matrix:
     """Iterative proportional fitting to smaller tables."""
     for _ in range(SWEEPS // 3):
         for part, wanted in lower.items():
-            table = table * _across(wanted / np.maximum(_margin(table, axes, part), 1e-12), axes, part)
+            table = table * within(wanted / np.maximum(margin(table, axes, part), 1e-12), part, axes)
     return table
-
-
-def _margin(table: Matrix, axes: Axes, part: Axes) -> Matrix:
-    return np.asarray(table.sum(axis=tuple(place for place, axis in enumerate(axes) if axis not in part)))
-
-
-def _across(table: Matrix, axes: Axes, part: Axes) -> Matrix:
-    """A table of a part of the attributes beside one of all."""
-    sizes = iter(table.shape)
-    return table.reshape([next(sizes) if axis in part else 1 for axis in axes])
 
 
 def _levels(draw: tuple[int, ...], cells: int) -> Matrix:

@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.grids.nearest_tables import Axes, TableFamily, nearest
+from dpdist.grids.nearest_tables import Axes, TableFamily, nearest, within
 from dpdist.operators import Matrix
 
 TOLERANCE = 0.1
@@ -58,14 +58,12 @@ class TableModel:
     def _by_fitting(self, axes: Axes) -> Matrix:
         """Iterative proportional fitting of independent attributes to the tables of one attribute less."""
         smaller = [(part, self.table(part)) for part in combinations(axes, len(axes) - 1)]
-        out = np.array(self.total)
-        for axis in axes:
-            out = np.multiply.outer(out, self.fitted[(axis,)] / self.total)
+        out = independent([self.fitted[(axis,)] for axis in axes], self.total)
         for _ in range(SWEEPS):
             for part, wanted in smaller:
                 found = margin(out, axes, part)
                 ratio = np.divide(wanted, found, out=np.zeros_like(wanted), where=found > 0)
-                out = out * ratio.reshape([n if axis in part else 1 for axis, n in zip(axes, out.shape, strict=True)])
+                out = out * within(ratio, part, axes)
         return np.asarray(out)
 
     @cached_property
@@ -115,6 +113,14 @@ def table_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: 
     total = max(family.total(given), 1.0)
     found = nearest(family, given, total, TOLERANCE / math.sqrt(largest))
     return TableModel(dict(zip(axes, found.tables, strict=True)), total)
+
+
+def independent(ones: Sequence[Matrix], total: float) -> Matrix:
+    """The table of independent attributes, of which each has a table of its own."""
+    out = np.array(total)
+    for each in ones:
+        out = np.multiply.outer(out, each / total)
+    return out
 
 
 def margin(table: Matrix, axes: Axes, wanted: Axes) -> Matrix:

@@ -89,8 +89,9 @@ def compared(context: Context, given: Assumptions | None) -> list[Compared]:
 
     Raises: InvalidSpec for what cannot be assumed; as ``plan`` and ``predicted``.
     """
-    bounds = () if given is None else given.bounds()
-    return [Compared(each.key, each.own, tuple(_trades(context, given, each))) for each in bounds if given is not None]
+    if given is None:
+        return []
+    return [Compared(each.key, each.own, tuple(_trades(context, given, each))) for each in given.bounds()]
 
 
 def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator[Trade]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from dpdist.domain.amounts import MOST_STEPS
@@ -57,13 +57,13 @@ class Assumptions:
             raise InvalidSpec(f"assume: {given[0]} belongs to the records, which are private; name a public file")
         return distribution_of(text, self.folder)
 
-    @property
+    @cached_property
     def per_person(self) -> Mapping[str, Distribution]:
         """How many records and groups a person has, by the keys of their bounds."""
         found = {"most_records": self.given.records_per_person, "most_groups": self.given.groups_per_person}
         return {key: self._distribution(text) for key, text in found.items() if text is not None}
 
-    @property
+    @cached_property
     def amounts(self) -> Mapping[str, Distribution]:
         """How large amounts are. Raises: InvalidSpec for a column that is not declared."""
         for name in self.given.amounts:
@@ -104,7 +104,7 @@ class Assumptions:
                 )
             ends = {end for share in SHARES if (end := _end(column, found.at(share))) is not None}
             yield OtherBound(
-                f"sums.{name}.to",
+                end_of(name),
                 float(column.last),
                 tuple(sorted({*ends, float(column.last)})),
                 partial(self._with_end, name),
