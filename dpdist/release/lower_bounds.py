@@ -59,4 +59,6 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
 
 def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:
     """Weights of the cells that prove a lower bound to readers; None where none that are at hand do."""
-    return dual_weights(workload, compared, lower, lambda: _product_weights(context, workload))
+    return dual_weights(
+        workload, compared, lower, lambda: gram(context, workload), lambda: _product_weights(context, workload)
+    )

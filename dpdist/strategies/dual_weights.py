@@ -29,21 +29,28 @@ NEAR = 2e-6
 """By how much of itself the bound of published weights may lie below the certificate's."""
 
 
+Gram = Callable[[], Matrix]
+"""W'W of the weighted rows, made or read when it is needed."""
+
 Products = Callable[[], tuple[float, dict[int, Matrix]]]
 """A bound under Gaussian noise, and the weights of each attribute's values that prove it, computed when they are needed."""
 
 
-def dual_weights(workload: Workload, compared: Sequence[Strategy], lower: float, product: Products) -> DualWeights | None:
+def dual_weights(
+    workload: Workload, compared: Sequence[Strategy], lower: float, asked: Gram, product: Products
+) -> DualWeights | None:
     """Weights that prove a lower bound of a workload's cost; None where none that are at hand come near it.
 
     Args:
         compared: the strategies that the bound may come from, all for one kind of noise.
         lower: the bound.
+        asked: W'W of the workload.
+        product: the bound of unions of products.
     """
     norm, shape, cells = compared[0].norm, workload.domain.shape, workload.shape[1]
     if cells > MOST_CELLS:
         return _of_many_cells(workload, compared, lower / UNIT_VARIANCE[norm], product)
-    gram = workload.gram()
+    gram = asked()
     for weights in _candidates(workload, compared, gram, product):
         found = weights.over_cells(shape)
         bound = dual_bound if norm == "l2" else laplace_bound

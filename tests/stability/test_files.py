@@ -118,12 +118,11 @@ class Pipeline:
 
     def integers(self, counts: StoredArray, plan: Plan) -> list[int]:
         """What is measured, without noise."""
-        key = (plan.grid.digest, counts.digest)
+        context = Context(self.folder, self.store, self.engine, silent)
+        around = plan.job.measured.around
+        near = counts if around is None else count._distances(context, counts, around)
+        key = (plan.grid.digest, near.digest)
         if key not in self.measured:
-            context = Context(self.folder, self.store, self.engine, silent)
-            near = (
-                counts if plan.job.measured.around is None else count._distances(context, counts, plan.job.measured.around)
-            )
             values = measured(self.store, self.engine, plan.grid, near, plan.layout)
             self.measured[key] = [int(v) for v in values]
         return self.measured[key]

@@ -227,7 +227,7 @@ def checked(seeds: Sequence[int], folder: Path, *, files: int) -> list[Moved]:
     assert [each.case.seed for each in found if not each.covered] == []
     assert sum(each.case.refused for each in found) <= 2 * len(found)  # a third of all specs can be planned
     near = sum(each.reach >= 0.5 for each in found)
-    assert near >= len(found) / 4  # a comparison that nothing comes near would show nothing
+    assert near >= len(found) / 5  # a comparison that nothing comes near would show nothing
     return found
 
 

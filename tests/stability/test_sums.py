@@ -21,7 +21,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from tests import small
-from tests.stability.files import FORMS, PROTECTIONS, Data
+from tests.stability.files import FORMS, PROTECTIONS, Data, tells
 from tests.stability.test_files import Pipeline, farthest
 
 AMOUNTS = {"sums": {"a": {"from": 0, "to": 2, "step": 0.5, "missing": "drop"}}}
@@ -66,7 +66,7 @@ EVERY = [
     for form in FORMS
     for p in PROTECTIONS
     for mechanism in MECHANISMS
-    if p.most_records == 2 or form == "parquet, clip"
+    if (p.most_records == 2 or form == "parquet, clip") and tells(form, p)
 ]
 
 
@@ -159,8 +159,8 @@ def test_amounts_beyond_the_range_are_found(tmp_path: Path, monkeypatch: pytest.
     protection = ProtectedRecords("add-remove", 1)
     planned = plan_of(tmp_path / "plan", "coa", protection, "counts and sums")
 
-    def unclamped(self: Domain, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        cells, shares = divided(self, kinds)
+    def unclamped(self: Domain, kinds: np.ndarray, numbers: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        cells, shares = divided(self, kinds, numbers)
         return cells, np.where(shares == 4, 18, shares)
 
     divided = Domain.divided

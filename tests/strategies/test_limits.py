@@ -60,7 +60,7 @@ def test_both_sides_of_a_limit_reach_one_certified_optimum(name: str, monkeypatc
         assert found.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=3e-6)
     else:
         assert 0 <= found.gap <= 1e-6
-        weights = dual_weights(workload, [found], found.lower_bound, lambda: (0.0, {}))
+        weights = dual_weights(workload, [found], found.lower_bound, workload.gram, lambda: (0.0, {}))
         proven = np.sqrt(weights.over_cells(workload.domain.shape))
         roots = np.sqrt(np.maximum(np.linalg.eigvalsh(proven[:, None] * workload.gram() * proven), 0.0))
         assert roots.sum() ** 2 / (proven @ proven) >= found.lower_bound * (1 - 3e-6)
