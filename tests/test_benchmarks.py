@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from dpdist.release.memory import DELIVERED_BYTES
+from flows.pictures import BROWSERS
 from tests import HANGS, forked
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +79,7 @@ def test_the_table_of_opening_pages_in_the_documentation_is_the_result() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="needs Chromium: apt-get install chromium-headless-shell")
 def test_charts(tmp_path: Path) -> None:
     """dpdist's part; the others need packages of their own."""
     home = tmp_path / "home"
@@ -293,8 +296,8 @@ def test_tables(tmp_path: Path) -> None:
     """Together is better than apart, and intervals hold every size of count."""
     table = table_of(tmp_path, "tables", "--epsilon", "1")
     (figures,) = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 2 | 1 |"))
-    raw, apart, together, squared, _, length, covered = map(float, figures[3:])
-    assert together < apart < raw
+    raw, apart, together, expected, squared, _, length, covered, *_ = map(float, figures[3:])
+    assert expected < together < apart < raw
     assert squared < 0.5
     assert length < 0.8
     assert covered >= 0.94
@@ -460,8 +463,8 @@ def test_deliver() -> None:
 
 @pytest.mark.slow
 def test_scheduler(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "scheduler", "--rows", "20000", "--columns", "64", "--chunks", "40")
-    for line in ("| W'W | plain futures | ", "| sum | dask.array | ", "| nothing | plain futures, ten items a task | 4 |"):
+    table = table_of(tmp_path, "scheduler", "--rows", "20000", "--columns", "64", "--chunks", "200")
+    for line in ("| W'W | plain futures | ", "| sum | dask.array | ", "| nothing | plain futures, ten items a task | 20 |"):
         assert line in table
 
 

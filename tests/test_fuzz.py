@@ -359,4 +359,5 @@ def test_many_of_all_kinds(strategy: str) -> None:
     if strategy in ("spec", "text"):
         many(given(spec_texts() if strategy == "spec" else texts)(check_spec))()
         return
-    many(given(csv_files() if strategy == "csv" else parquet_files(), *HOW)(lambda file, *how: check_file(*file, *how)))()
+    files = csv_files() if strategy == "csv" else parquet_files()
+    many(given(files, *HOW)(lambda file, outside, person: check_file(*file, outside, person)))()

@@ -116,7 +116,8 @@ def medians(folder: Path) -> Answers:
     asked = (
         "{quantiles: {of: {age: {from: 0, to: 99}}, by: [region], share: 0.9}, workload: [{marginals: {of: [[region]]}}]}"
     )
-    release = run("medians", PEOPLE, asked, "budget: {epsilon: 1}")
+    pure = () if kind() else ("budget: {epsilon: 1}",)  # a kind that was asked for may need a delta
+    release = run("medians", PEOPLE, asked, *pure)
     return {each["group"]["region"]: each["value"] for each in release.certificate["quantiles"]["rows"]}
 
 
