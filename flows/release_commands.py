@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpdist.release.predicted import Predicted
     from dpdist.release.story import Release
     from dpdist.spec import Job
+    from dpdist.spec.found_first import FoundFirst
 
 FIRST = 12
 """Answers, and means, variances and quantiles, that a run prints."""
@@ -107,7 +108,8 @@ def plan(
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
-    terminal.print_beyond(certificate, _measured_beyond(planned) or None)
+    terminal.print_parts({each.key: each.share for each in _found_first(planned)})
+    terminal.print_beyond(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
@@ -115,12 +117,12 @@ def plan(
     _exit_if_refused(refused)
 
 
-def _measured_beyond(planned: Plan) -> float:
-    """The share of the budget that measures what bounds leave out."""
-    from dpdist.spec.found_first import LeftOut, PrivateBound
+def _found_first(planned: Plan) -> list[FoundFirst]:
+    """What parts of the budget find before the answers are made."""
+    from dpdist.spec.found_first import FoundFirst
 
     found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
-    return float(sum(each.share for each in found if isinstance(each, LeftOut | PrivateBound)))
+    return [each for each in found if isinstance(each, FoundFirst)]
 
 
 def sql(
@@ -363,9 +365,7 @@ def _print_left(context: Context, planned: Plan) -> None:
     dataset, due = planned.job.guarantee.dataset, course_of(planned).due(context.ledger)
     left = [b.left_for(planned.loss) for b in context.ledger.budgets(dataset)]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    charge = (
-        "its stream was paid for before"
-        if due is None
-        else f"the release would charge {loss_text(due, planned.job.guarantee.budget)}"
-    )
+    what = "the answers" if planned.job.guarantee.found else "the release"
+    amount = "" if due is None else loss_text(due, planned.job.guarantee.budget)
+    charge = f"{what} would charge {amount}" if amount else "its stream was paid for before"
     out.print(f"{charge}; {text}", soft_wrap=True)

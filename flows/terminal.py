@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -295,17 +296,18 @@ def print_clear(
     out.print(str(found), soft_wrap=True)
 
 
-def print_beyond(certificate: Mapping[str, Any], share: float | None = None) -> None:
-    """What the bounds leave out: the answers are of the records that count.
+def print_parts(shares: Mapping[str, Fraction]) -> None:
+    """What parts of the budget are for, by the keys of the spec that ask for them; nothing where the answers have all of it."""
+    if shares:
+        parts = {**shares, "the answers": 1 - sum(shares.values())}
+        told = ", ".join(f"{float(100 * share):.3g}% for {what}" for what, share in parts.items())
+        out.print(f"of the budget {told}", soft_wrap=True)
 
-    Args:
-        share: of the budget that will measure it, of a release that is only planned.
-    """
+
+def print_beyond(certificate: Mapping[str, Any]) -> None:
+    """What the bounds leave out: the answers are of the records that count."""
     from dpdist.page.beyond import beyond_sentences
 
-    if share is not None and not {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate):
-        out.print(f"{share:.0%} of the budget will measure what the bounds leave out.")
-        return
     for sentence in beyond_sentences(certificate):
         out.print(Text(f"{sentence}."), soft_wrap=True)
 

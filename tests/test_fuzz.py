@@ -360,4 +360,4 @@ def test_many_of_all_kinds(strategy: str) -> None:
         many(given(spec_texts() if strategy == "spec" else texts)(check_spec))()
         return
     files = csv_files() if strategy == "csv" else parquet_files()
-    many(given(files, *HOW)(lambda file, outside, person: check_file(*file, outside, person)))()
+    many(given(files, *HOW)(lambda file, outside, person: check_file(file[0], file[1], outside, person)))()

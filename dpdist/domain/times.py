@@ -42,6 +42,12 @@ def moment_of_text(text: str) -> datetime.datetime | None:
         return None
 
 
+def _in_utc(times: list[datetime.datetime]) -> NDArray[Any]:
+    """Times in UTC, datetime64."""
+    ahead = np.array([time.utcoffset() for time in times], dtype="timedelta64[us]")
+    return np.asarray(np.array([time.replace(tzinfo=None) for time in times], dtype="datetime64[us]") - ahead)
+
+
 @dataclass(frozen=True)
 class Times:
     """Consecutive steps of a calendar, numbered from 0.
@@ -67,11 +73,26 @@ class Times:
 
     def of_texts(self, texts: list[str]) -> NDArray[np.float64]:
         """Step of every text: an ISO date or time, or the label of a step; NaN for an empty text, infinite for any other."""
-        return np.array([self._of_text(text) for text in texts], dtype=np.float64)
+        found = np.full(len(texts), np.nan)
+        plain: dict[int, datetime.datetime] = {}
+        zoned: dict[int, datetime.datetime] = {}
+        for place, text in enumerate(texts):
+            given = moment_of_text(text)
+            if given is None:
+                found[place] = self._labels.get(text, np.inf) if text else np.nan
+            elif len(text) == len("2026-09-01") and self.every in FINER_THAN_DAYS:
+                found[place] = np.inf
+            else:
+                (plain if given.tzinfo is None else zoned)[place] = given
+        if plain:
+            found[list(plain)] = self.numbers(np.array([*plain.values()], dtype="datetime64[us]"))
+        if zoned:
+            found[list(zoned)] = self.numbers(self.local(_in_utc([*zoned.values()])))
+        return found
 
     def number(self, text: str) -> int:
         """Step of a time that a spec writes. Raises: InvalidInput unless it is one of the steps."""
-        found = self._of_text(text)
+        found = float(self.of_texts([text])[0])
         if not 0 <= found < self.steps:
             raise InvalidInput(f"{text!r} is no {self.every} from {self.label(0)} to {self.label(self.steps - 1)}")
         return int(found)
@@ -141,24 +162,32 @@ class Times:
             )
         return found
 
-    def _start_of(self, step: int) -> Any:
-        number = (self._first + step) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
-        return np.datetime64(number, UNITS[self.every]).astype("datetime64[s]")
+    def within(self, every: Every) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """What the coarser steps are called that these steps lie in, and in which of them each lies, from 0.
 
-    def _of_text(self, text: str) -> float:
-        if not text:
-            return np.nan
-        given = moment_of_text(text)
-        if given is None:
-            return self._labels.get(text, np.inf)
-        if len(text) == len("2026-09-01") and self.every in FINER_THAN_DAYS:
-            return np.inf
-        if given.tzinfo is not None:
-            ahead = given.utcoffset()
-            assert ahead is not None
-            utc = np.array([given.replace(tzinfo=None)], dtype="datetime64[us]") - np.timedelta64(ahead)
-            return float(self.numbers(self.local(utc))[0])
-        return float(self.numbers(np.array([given], dtype="datetime64[us]"))[0])
+        A coarser step that reaches beyond these steps has its own days beside its name.
+
+        Raises: InvalidInput where a step lies in two of them, or ``every`` is not coarser.
+
+        >>> Times(datetime.datetime(2026, 9, 29), 4, "day").within("month")
+        (('2026-09 (2026-09-29/2026-09-30)', '2026-10 (2026-10-01/2026-10-02)'), (0, 0, 1, 1))
+        """
+        starts = self._start_of(np.arange(self.steps + 1))
+        first, last = _since_epoch(starts[:-1], every), _since_epoch(starts[1:] - np.timedelta64(1, "s"), every)
+        if every == self.every or (first != last).any():
+            raise InvalidInput(f"a {self.every} is no part of one {every}")
+        whole = Times(self.start, int(first[-1] - first[0]) + 1, every, self.zone)
+        place, numbers = first - first[0], np.arange(whole.steps)
+        ends = np.searchsorted(place, numbers), np.searchsorted(place, numbers, side="right") - 1
+        cut = (whole._start_of(numbers) < starts[ends[0]]) | (whole._start_of(numbers + 1) > starts[ends[1] + 1])
+        labels = [whole.label(number) for number in range(whole.steps)]
+        for number in np.flatnonzero(cut):
+            labels[number] += f" ({self.label(int(ends[0][number]))}/{self.label(int(ends[1][number]))})"
+        return tuple(labels), tuple(place.tolist())
+
+    def _start_of(self, step: Any) -> Any:
+        number = (self._first + np.asarray(step)) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
+        return number.astype(f"datetime64[{UNITS[self.every]}]").astype("datetime64[s]")
 
     @cached_property
     def _labels(self) -> dict[str, int]:

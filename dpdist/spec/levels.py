@@ -1,4 +1,5 @@
-"""Levels of an attribute as a spec declares them: lists of its categories, edges of wider bins, or columns of a file."""
+"""Levels of an attribute as a spec declares them: lists of its categories, edges of wider bins, a step of the calendar, or columns of
+a file."""
 
 from __future__ import annotations
 
@@ -9,18 +10,29 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.domain import Attribute, Level
+from dpdist.domain.times import Every
 from dpdist.errors import InvalidInput
 
 FILE_BYTES = 2**27
 """Longer files of levels are refused."""
+MOST_STEPS = 2**22
+"""Of more steps of time a level is not made: each takes a number in memory."""
 
 
-def level_of(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]] | Sequence[float]) -> Level:
+Groups = Mapping[str, Sequence[str]] | Sequence[float] | Every
+
+
+def level_of(attribute: Attribute, name: str, groups: Groups) -> Level:
     """A level of an attribute. Raises: InvalidInput unless every declared value is in exactly one group."""
+    if isinstance(groups, str):
+        return _of_calendar(attribute, name, groups)
     if isinstance(groups, Mapping):
         return _of_categories(attribute, name, groups)
     if attribute.categories or attribute.times is not None:
-        raise InvalidInput(f"level {name!r} of {attribute.name!r} needs lists of its values; only numbers have edges")
+        lists = (
+            "lists of its values" if attribute.times is None else "a longer step, such as 'month', or lists of its values"
+        )
+        raise InvalidInput(f"level {name!r} of {attribute.name!r} needs {lists}; only numbers have edges")
     edges, wide = np.asarray(attribute.edges), np.asarray(groups, dtype=np.float64)
     whole = len(wide) > 1 and bool((np.diff(wide) > 0).all()) and (wide[0], wide[-1]) == (edges[0], edges[-1])
     if not whole or not np.isin(wide, edges).all():
@@ -30,6 +42,21 @@ def level_of(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]
     found = np.searchsorted(wide, edges[:-1], side="right") - 1
     bins = Attribute(name, edges=tuple(wide.tolist()), outside="clip" if attribute.outside == "clip" else "error")
     return Level(name, tuple(bins.labels), tuple(found.tolist()))
+
+
+def _of_calendar(attribute: Attribute, name: str, every: Every) -> Level:
+    if attribute.times is None:
+        raise InvalidInput(
+            f"level {name!r} of {attribute.name!r}: only 'dates' have a {every}; list the values of each group"
+        )
+    if attribute.values > MOST_STEPS:
+        raise InvalidInput(
+            f"level {name!r} of {attribute.name!r}: at most {MOST_STEPS:,} steps have levels; take longer steps"
+        )
+    try:
+        return Level(name, *attribute.times.within(every))
+    except InvalidInput as refused:
+        raise InvalidInput(f"level {name!r} of {attribute.name!r}: {refused}; name a longer step") from None
 
 
 def _of_categories(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]]) -> Level:

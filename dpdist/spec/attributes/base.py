@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dpdist.domain import Attribute, BinLabels, TimeLabels
 from dpdist.domain.boundaries import Boundaries
-from dpdist.domain.times import Times
+from dpdist.domain.times import Every, Times
 from dpdist.errors import InvalidInput
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
@@ -93,11 +93,11 @@ class Values(SpecKind):
 class Named(Values):
     """Values that have names, and may be put into groups."""
 
-    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...]] | PathText | None = Field(
+    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...] | Every] | PathText | None = Field(
         None,
-        description="coarser levels of the attribute. For each level, its name and its groups: lists of categories, or the edges of wider "
-        "bins. Or a CSV file with a header row, whose first column holds the values and whose other columns each hold a level. Marginals "
-        "ask for a level by its name, as they do for an attribute",
+        description="coarser levels of the attribute. For each level, its name and its groups: lists of categories, the edges of wider "
+        "bins, or a longer step of the calendar for 'dates', such as `week`. Or a CSV file with a header row, whose first column holds the "
+        "values and whose other columns each hold a level. Marginals ask for a level by its name, as they do for an attribute",
         examples=[{"region": {"North": ["Centre", "Harbour"], "South": ["Airport"]}}],
     )
     labels: tuple[Text, ...] = Field(
