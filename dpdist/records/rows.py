@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ class CountSummary:
     repeated: int = 0
 
     def __add__(self, other: CountSummary) -> CountSummary:
-        return CountSummary(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+        return CountSummary(*map(add, vars(self).values(), vars(other).values()))
 
     def sentence(self, *, persons: bool) -> str:
         """For the operator: what became of the records.
