@@ -20,7 +20,7 @@ import math
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -1035,38 +1035,52 @@ class Claimed:
         return mean if spread == 1 else np.kron(mean, np.eye(spread) / spread)[:cells, :cells]
 
     def product_bound(self, parts: Sequence[Array]) -> float:
-        """max_k (sum_S tr (sum_b w_b^2 prod_{i in S} a_bi^2 prod_{i in b, not S} c_bi^2 S_bk^2)^1/2)^2, over sets S without k, for weights
-        that are products of q_i^2, where S_bi = (D_i^1/2 V_bi D_i^1/2)^1/2, c = q'S q and a = tr S - c: docs/mathematics.md, section 6,
-        proves that it is a bound. k is an attribute that is asked otherwise than value by value, if there is one."""
+        """max_k (sum_S tr (sum_b w_b^2 prod_{i in S} (tr P_i S_bi)^2 prod_{i in b, not S} c_bi^2 S_bk^2)^1/2)^2, over sets S without k
+        and a space P_i beside q_i for each i in S, for weights that are products of q_i^2, where S_bi = (D_i^1/2 V_bi D_i^1/2)^1/2 and
+        c = q'S q: docs/mathematics.md, section 6, proves that it is a bound. k is an attribute that is asked otherwise than value by
+        value, if there is one."""
         near(min(part.min() for part in parts) >= 0, True, what="weights of all cells: ")
         roots_of = [np.sqrt(part / part.sum()) for part in parts]
-        known: list[tuple[float, dict[int, tuple[Array, float, float]]]] = []
+        known: list[tuple[float, dict[int, tuple[Array, Array]]]] = []
         mixed = set()
         for group in self.groups:
             near(group.separable, True, what="queries that are products: ")
-            few(2 ** len(group.axes), MOST_NUMBERS // 2**8, "the subsets of attributes")
             along = {}
             for axis in group.axes:
                 few(self.shape[axis], MOST_CELLS, "an attribute")
                 q, gram = roots_of[axis], group.gram(axis, self.shape[axis])
                 mixed |= {axis} if (gram != gram[0, 0] * np.eye(q.size)).any() else set()
                 root, vectors = roots(q[:, None] * gram * q)
-                along[axis] = q[:, None] * gram * q, float(root @ (vectors.T @ q) ** 2), float(root.sum())
+                along[axis] = q[:, None] * gram * q, (vectors * root) @ vectors.T
             known.append((group.unit, along))
-        return max(self.bound_along(known, k, np.outer(roots_of[k], roots_of[k])) for k in mixed or {0})
+        return max(self.bound_along(known, k, roots_of, mixed) for k in mixed or {0})
 
     @staticmethod
     def bound_along(
-        known: Sequence[tuple[float, Mapping[int, tuple[Array, float, float]]]], k: int, unasked: Array
+        known: Sequence[tuple[float, Mapping[int, tuple[Array, Array]]]], k: int, roots_of: Sequence[Array], mixed: Set[int]
     ) -> float:
-        grams: dict[tuple[int, ...], Array] = {}
-        for unit, along in known:
+        """The bound of one k: q_i, and beside it spaces of eigenvectors of the sum of all S_bi, each scaled to a trace of one."""
+        others_of = [len(along.keys() - {k}) for _, along in known]
+        few(sum(2**size for size in others_of), MOST_SETS, "the subsets of attributes")
+        spaces = 4 if 30 * sum(4**size for size in others_of) * len(roots_of[k]) ** 3 <= 2**36 else 2
+        traces: dict[tuple[int, int], Array] = {}
+        for i, q in enumerate(roots_of):
+            of = {place: along[i][1] for place, (_, along) in enumerate(known) if i in along and i != k}
+            distinct = {each.tobytes(): each / max(np.trace(each), 1e-300) for each in of.values()}
+            beside = np.eye(len(q)) - np.outer(q, q)
+            together = beside @ sum(distinct.values(), np.zeros_like(beside)) @ beside
+            vectors = np.linalg.eigh(together + 2 * len(known) * np.outer(q, q))[1][:, ::-1]
+            ends = [0, *np.unique(np.rint(np.geomspace(1, len(q), spaces if i in mixed else 2)).astype(int))[:-1]]
+            for place, each in of.items():
+                traces[place, i] = np.add.reduceat(np.einsum("ij,ik,kj->j", vectors, each, vectors, optimize=True), ends)
+        grams: dict[tuple[tuple[int, int], ...], Array] = {}
+        unasked = np.outer(roots_of[k], roots_of[k])
+        for place, (unit, along) in enumerate(known):
             others = sorted(along.keys() - {k})
-            for subset in itertools.chain.from_iterable(
-                itertools.combinations(others, size) for size in range(len(others) + 1)
-            ):
-                product = unit * math.prod(along[i][2] - along[i][1] if i in subset else along[i][1] for i in others)
-                grams[subset] = grams.get(subset, 0.0 * unasked) + product**2 * (along[k][0] if k in along else unasked)
+            for parts in itertools.product(*(range(len(traces[place, i])) for i in others)):
+                product = unit * math.prod(traces[place, i][part] for i, part in zip(others, parts, strict=True))
+                space = tuple((i, part) for i, part in zip(others, parts, strict=True) if part)
+                grams[space] = grams.get(space, 0.0 * unasked) + product**2 * (along[k][0] if k in along else unasked)
         return sum(float(roots(gram)[0].sum()) for gram in grams.values()) ** 2
 
     # ---- what is published

@@ -70,6 +70,17 @@ def test_it_is_below_the_optimum_and_below_the_dual_at_the_same_weights(seed: in
     assert all(plain * (1 - 1e-9) <= asked.bound_along(axis, weights) <= most for axis in asked.alike)
 
 
+def test_attributes_that_take_turns_are_followed_in_several_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefixes by value and values by prefix: two spaces of the other attribute leave 3.8 % of the optimum, four 1.6 %."""
+    asked = (Block("b", (0, 1), (Prefix(13), Identity(18)), (), 1.0), Block("b", (0, 1), (Identity(13), Prefix(18)), (), 1.0))
+    workload = Workload(Domain.of_shape((13, 18)), asked)
+    optimum = coa(workload, tolerance=1e-5).workload_cost
+    assert optimum is not None
+    assert 0.98 * optimum < product_bound(workload) < optimum
+    monkeypatch.setattr("dpdist.strategies.product_bound.PARTS", 2)
+    assert product_bound(workload) < 0.965 * optimum
+
+
 def test_the_best_contraction_along_an_attribute_of_two_tables_is_the_dual() -> None:
     """With one other attribute that is asked value by value, and weights that are alike there, nothing is lost."""
     workload = Workload(Domain.of_shape((7, 3)), (*of_ways([7, 3], 1, [1, 2]).blocks, *marginals((7, 3), 1).blocks))
