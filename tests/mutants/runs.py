@@ -104,8 +104,7 @@ class Lines:
             hits = {
                 names[line - 1]: sorted(places[test] for test in by if test in places)
                 for line, by in found.items()
-                if line
-                <= len(names)  # an empty module executes a line, and code that was made names the module that made it
+                if 1 <= line <= len(names)  # an empty module executes line 0 or 1, and code that was made names what made it
             }
             lines[str(Path(file).relative_to(self.tree))] = {line: by for line, by in hits.items() if by}
         return {"tests": tests, "lines": lines}
