@@ -279,6 +279,24 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
     )
 
 
+def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
+    """How bins of attributes came to have their edges, where they were chosen."""
+    titles = (certificate.get("method") or {}).get("attributes", {})
+    told = later(
+        "The {bins:,} bins of {attribute} were chosen from the records, by {share:.0%} of the budget, so that about as many records that "
+        "count lie in each"
+    )
+    return [
+        say(
+            told,
+            bins=len(each["edges"]) - 1,
+            attribute=titles.get(each["of"], {}).get("title") or each["of"],
+            share=each["share"],
+        )
+        for each in certificate.get("chosen_edges", ())
+    ]
+
+
 OUTSIDE = {
     "clip": later("values below or above those declared are counted at the nearest one"),
     "drop": later("records with any other value are left out of all answers"),

@@ -26,8 +26,8 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.choosing import RATE_BITS, choose, choose_evenly, rate_for
 
-POINT, END = Fraction(1, 2), Fraction(1, 4)
-"""Shares of a quantile's budget: of itself, and of each end of its interval."""
+POINT = Fraction(1, 2)
+"""The share of a quantile's budget that is for itself: each end of its interval has half of the rest."""
 MISSED = 0.025
 """The largest probability that an end lies on the wrong side of the quantile."""
 CHOICES = 3
@@ -94,7 +94,7 @@ class QuantileRule:
         at: the share of the records up to it.
         size: how many values the column can have.
         distance: how far one change moves all scores of all groups together.
-        rate, end_rate: what scores are multiplied with, for the quantile and for each end of its interval.
+        rate, end_rate: what scores are multiplied with, for the quantile and for each end of its interval (0: it has none).
     """
 
     at: Fraction
@@ -106,7 +106,16 @@ class QuantileRule:
     @cached_property
     def beyond(self) -> int:
         """How far beyond the quantile's rank an end aims, parts of a record."""
-        return math.ceil(math.log(self.size / MISSED) / self.end_rate)
+        return self.farthest(self.end_rate)
+
+    def farthest(self, rate: Fraction) -> int:
+        """How far from its rank a choice lies with probability ``MISSED`` at most, parts of a record."""
+        return math.ceil(math.log(self.size / MISSED) / rate)
+
+    def alone(self, values: Whole, counts: Whole, key: bytes, number: int) -> int:
+        """The quantile of some records, where no interval is asked for: see ``chosen``."""
+        target = self.at.numerator * int(counts.sum())
+        return self._one(Runs.of(values, counts, self.size), target, self.rate, key, 2 * number)
 
     def chosen(self, values: Whole, counts: Whole, key: bytes, number: int) -> tuple[int, int, int]:
         """The quantile of some records, and the ends of its interval.
@@ -153,7 +162,9 @@ class QuantileRules:
     loss: Loss
 
 
-def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budget: Loss) -> QuantileRules:
+def quantiles(
+    sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budget: Loss, point: Fraction = POINT
+) -> QuantileRules:
     """The quantiles that a budget buys, each as much of it as the others.
 
     All groups are chosen of together: the sum of their scores is that of an exponential mechanism over all choices at once, and one
@@ -164,6 +175,7 @@ def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budg
         at: shares of the records, the same for every column.
         moved: how many records of all groups one change adds or removes.
         budget: a rho, or a pure epsilon.
+        point: the share of a quantile's budget that is for itself; 1 leaves none for an interval.
     Raises: InvalidInput when it is too little.
     """
     each = Fraction(1, len(sizes) * len(at))
@@ -175,8 +187,9 @@ def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budg
 
     def of(size: int, share: Fraction) -> QuantileRule:
         distance = moved * max(share.numerator, share.denominator - share.numerator)
-        found = QuantileRule(share, size, distance, rate(POINT, distance), rate(END, distance))
-        if found.end_rate == 0 or found.beyond > FARTHEST:
+        found = QuantileRule(share, size, distance, rate(point, distance), rate((1 - point) / 2, distance))
+        least = found.end_rate if point < 1 else found.rate
+        if least == 0 or found.farthest(least) > FARTHEST:
             raise InvalidInput(
                 "the quantiles have so little budget that they say nothing: raise their 'share', or ask for fewer"
             )
