@@ -1442,11 +1442,13 @@ class Claimed:
             alone = int(self.privacy["most_records_of_one_person"]) if self.privacy.get("bound_enforced_while_counting") else None
             moved = self.moved if alone is None else alone * replaced
             near(facts["moved"], moved, what="records that one change moves: ")
-            near([each["at"] for each in facts["choices"]], [str(Fraction(k, facts["bins"])) for k in range(1, facts["bins"])])
-            spent = []
-            for each in facts["choices"]:
+            near(sorted(each["edge"] for each in facts["choices"]), [*range(1, facts["bins"])], what="an inner edge for each choice: ")
+            levels: dict[int, float] = {}
+            for each in facts["choices"]:  # every record is in one part of each level
                 at = Fraction(each["at"])
-                spent.append(float(Fraction(each["rate"]) * moved * max(at.numerator, at.denominator - at.numerator)))
+                found = float(Fraction(each["rate"]) * moved * max(at.numerator, at.denominator - at.numerator))
+                levels[each["level"]] = max(levels.get(each["level"], 0.0), found)
+            spent = [*levels.values()]
             rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
             told = at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho)
             first, *_, last = edges = [Fraction(each) for each in facts["edges"]]

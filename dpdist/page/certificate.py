@@ -190,9 +190,11 @@ class WholeWindowsFacts(TypedDict):
     stop: int
 
 
-class EdgeChoicesFacts(TypedDict):
+class ChoicesFacts(TypedDict):
     """``chosen_edges[].choices[]`` of a certificate."""
 
+    edge: int
+    level: int
     at: str
     rate: str
 
@@ -201,14 +203,14 @@ class ChosenEdgesFacts(TypedDict):
     """``chosen_edges[]`` of a certificate."""
 
     of: str
-    edges: list[float]
+    edges: list[float] | None
     bins: int
     values: int
     step: float
     share: float
     rho: str
     moved: int
-    choices: list[EdgeChoicesFacts]
+    choices: list[ChoicesFacts]
 
 
 class ChosenBoundFacts(TypedDict):

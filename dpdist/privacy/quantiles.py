@@ -26,8 +26,8 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.choosing import RATE_BITS, choose, choose_evenly, rate_for
 
-POINT = Fraction(1, 2)
-"""The share of a quantile's budget that is for itself: each end of its interval has half of the rest."""
+POINT, END = Fraction(1, 2), Fraction(1, 4)
+"""Shares of a quantile's budget: of itself, and of each end of its interval."""
 MISSED = 0.025
 """The largest probability that an end lies on the wrong side of the quantile."""
 CHOICES = 3
@@ -78,6 +78,23 @@ class Runs:
         """
         return -np.maximum(parts * self.below - target, target - parts * self.upto)
 
+    def chosen(
+        self, parts: int, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
+    ) -> int:
+        """One value, chosen by its score.
+
+        Args:
+            parts, target: as for ``scores``.
+            rate: what scores are multiplied with.
+            number: of the first of two draws.
+            end: an end of the range once more, with the score that it has for targets beyond all records.
+        """
+        firsts, times, scores = self.firsts.tolist(), self.times.tolist(), self.scores(parts, target).tolist()
+        if end is not None:
+            firsts, times, scores = [*firsts, end[0]], [*times, 1], [*scores, end[1]]
+        place = choose(scores, rate, key, number, times)
+        return int(firsts[place] + choose_evenly(times[place], key, number + 1))
+
 
 def _in_turn(one: Whole, other: Whole) -> Whole:
     """The first of one, the first of the other, the second of one, ..."""
@@ -94,7 +111,7 @@ class QuantileRule:
         at: the share of the records up to it.
         size: how many values the column can have.
         distance: how far one change moves all scores of all groups together.
-        rate, end_rate: what scores are multiplied with, for the quantile and for each end of its interval (0: it has none).
+        rate, end_rate: what scores are multiplied with, for the quantile and for each end of its interval.
     """
 
     at: Fraction
@@ -106,16 +123,7 @@ class QuantileRule:
     @cached_property
     def beyond(self) -> int:
         """How far beyond the quantile's rank an end aims, parts of a record."""
-        return self.farthest(self.end_rate)
-
-    def farthest(self, rate: Fraction) -> int:
-        """How far from its rank a choice lies with probability ``MISSED`` at most, parts of a record."""
-        return math.ceil(math.log(self.size / MISSED) / rate)
-
-    def alone(self, values: Whole, counts: Whole, key: bytes, number: int) -> int:
-        """The quantile of some records, where no interval is asked for: see ``chosen``."""
-        target = self.at.numerator * int(counts.sum())
-        return self._one(Runs.of(values, counts, self.size), target, self.rate, key, 2 * number)
+        return math.ceil(math.log(self.size / MISSED) / self.end_rate)
 
     def chosen(self, values: Whole, counts: Whole, key: bytes, number: int) -> tuple[int, int, int]:
         """The quantile of some records, and the ends of its interval.
@@ -128,25 +136,10 @@ class QuantileRule:
         everyone = int(counts.sum())
         target, last = self.at.numerator * everyone, self.size - 1
         first = CHOICES * 2 * number
-        low = self._one(runs, target - self.beyond, self.end_rate, key, first + 2, (0, self.beyond - target))
+        low = runs.chosen(parts, target - self.beyond, self.end_rate, key, first + 2, (0, self.beyond - target))
         over = target + self.beyond - parts * everyone
-        high = self._one(runs, target + self.beyond, self.end_rate, key, first + 4, (last, over))
-        return self._one(runs, target, self.rate, key, first), low, high
-
-    def _one(
-        self, runs: Runs, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
-    ) -> int:
-        """One choice.
-
-        Args:
-            end: an end of the range once more, with the score that it has for targets beyond all records.
-        """
-        firsts, times = runs.firsts.tolist(), runs.times.tolist()
-        scores = runs.scores(self.at.denominator, target).tolist()
-        if end is not None:
-            firsts, times, scores = [*firsts, end[0]], [*times, 1], [*scores, end[1]]
-        place = choose(scores, rate, key, number, times)
-        return int(firsts[place] + choose_evenly(times[place], key, number + 1))
+        high = runs.chosen(parts, target + self.beyond, self.end_rate, key, first + 4, (last, over))
+        return runs.chosen(parts, target, self.rate, key, first), low, high
 
 
 @dataclass(frozen=True)
@@ -162,9 +155,7 @@ class QuantileRules:
     loss: Loss
 
 
-def quantiles(
-    sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budget: Loss, point: Fraction = POINT
-) -> QuantileRules:
+def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budget: Loss) -> QuantileRules:
     """The quantiles that a budget buys, each as much of it as the others.
 
     All groups are chosen of together: the sum of their scores is that of an exponential mechanism over all choices at once, and one
@@ -175,25 +166,30 @@ def quantiles(
         at: shares of the records, the same for every column.
         moved: how many records of all groups one change adds or removes.
         budget: a rho, or a pure epsilon.
-        point: the share of a quantile's budget that is for itself; 1 leaves none for an interval.
     Raises: InvalidInput when it is too little.
     """
     each = Fraction(1, len(sizes) * len(at))
 
-    def rate(share: Fraction, distance: int) -> Fraction:
-        if not budget.pure:
-            return rate_for(budget.rho * each * share, distance)
-        return Fraction(math.floor(budget.pure * each * share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
-
     def of(size: int, share: Fraction) -> QuantileRule:
         distance = moved * max(share.numerator, share.denominator - share.numerator)
-        found = QuantileRule(share, size, distance, rate(point, distance), rate((1 - point) / 2, distance))
-        least = found.end_rate if point < 1 else found.rate
-        if least == 0 or found.farthest(least) > FARTHEST:
+        rates = (rate_within(budget, each * part, distance) for part in (POINT, END))
+        found = QuantileRule(share, size, distance, *rates)
+        if found.end_rate == 0 or found.beyond > FARTHEST:
             raise InvalidInput(
                 "the quantiles have so little budget that they say nothing: raise their 'share', or ask for fewer"
             )
         return found
 
-    loss = Loss.laplace(budget.pure) if budget.pure else Loss.gaussian(budget.rho)
-    return QuantileRules(tuple(tuple(of(size, share) for share in at) for size in sizes), loss)
+    return QuantileRules(tuple(tuple(of(size, share) for share in at) for size in sizes), loss_of(budget))
+
+
+def rate_within(budget: Loss, share: Fraction, distance: int) -> Fraction:
+    """What scores are multiplied with that one change moves by ``distance`` at most, for a share of a budget."""
+    if not budget.pure:
+        return rate_for(budget.rho * share, distance)
+    return Fraction(math.floor(budget.pure * share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
+
+
+def loss_of(budget: Loss) -> Loss:
+    """What choices reveal that spend all of a rho or a pure epsilon."""
+    return Loss.laplace(budget.pure) if budget.pure else Loss.gaussian(budget.rho)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.quantiles import QuantileRule, quantiles
+from dpdist.privacy.edges import EdgesRule, edges_rule
 from dpdist.records.beyond import steps_of_records
 from dpdist.records.per_person import CountedSizes
 from dpdist.records.sources import Source
@@ -26,20 +25,15 @@ from dpdist.spec.job import Job
 
 @dataclass(frozen=True)
 class EdgesChoice(Preliminary):
-    """The choice of the edges of one attribute.
-
-    Attributes:
-        rules: how each inner edge is chosen, in order.
-    """
+    """The choice of the edges of one attribute."""
 
     job: Job
     asked: FoundEdges
-    rules: tuple[QuantileRule, ...]
-    charged: Loss
+    rule: EdgesRule
 
     @property
     def loss(self) -> Loss:
-        return self.charged
+        return self.rule.loss
 
     @property
     def drawn(self) -> Mapping[str, Any]:
@@ -60,29 +54,26 @@ class EdgesChoice(Preliminary):
 
     def choices(self) -> Iterator[dict[str, Any]]:
         """How each edge is chosen, for certificates."""
-        for each in self.rules:
-            yield {"at": str(each.at), "rate": str(each.rate)}
+        for each in self.rule.splits:
+            yield {"edge": each.number + 1, "level": each.level + 1, "at": str(each.at), "rate": str(each.rate)}
 
     def counted(self, source: Source) -> CountedSizes:
         asked = self.asked.selection
         return steps_of_records(source, self.job.measured.domain, self.asked.attribute, asked.steps_of, asked.size)
 
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
-        values = np.flatnonzero(counted.counts)
-        found = [rule.alone(values, counted.counts[values], key, number) for number, rule in enumerate(self.rules)]
-        return np.frombuffer(json.dumps({"steps": found}).encode(), dtype=np.uint8)
+        return np.frombuffer(json.dumps({"steps": self.rule.chosen(counted.counts, key)}).encode(), dtype=np.uint8)
 
     def with_kept(self, store: Store, stored: StoredArray) -> Job:
         found: Mapping[str, Any] = json.loads(np.asarray(store.read(stored)).tobytes().decode())
         return self.job.with_found(inner_edges(found["steps"], self.asked.selection.size), found)
 
     def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
-        if found is None:
-            return {}
         given = self.asked.selection
+        edges = None if found is None else [*map(float, job.measured.domain.attribute(self.asked.attribute).edges)]
         said = {
             "of": self.asked.attribute,
-            "edges": list(map(float, job.measured.domain.attribute(self.asked.attribute).edges)),
+            "edges": edges,
             "bins": given.bins,
             "values": given.size,
             "step": float(given.step),
@@ -105,8 +96,8 @@ def edges_of(job: Job) -> EdgesChoice | None:
     if not isinstance(given, FoundEdges):
         return None
     part, _ = given.parts(guarantee.budget)
-    rules = quantiles((given.selection.size,), given.selection.at, moved_by(job), part, point=Fraction(1))
-    return EdgesChoice(job, given, rules.of[0], rules.loss)
+    asked = given.selection
+    return EdgesChoice(job, given, edges_rule(asked.size, asked.bins, moved_by(job), part))
 
 
 def moved_by(job: Job) -> int:

@@ -60,11 +60,6 @@ class EdgesSelectionSpec(ChosenBoundSpec):
         """How many numbers are told apart."""
         return int((self.last - self.first) / self.step) + 1
 
-    @property
-    def at(self) -> tuple[Fraction, ...]:
-        """The shares of the records up to each inner edge."""
-        return tuple(Fraction(place, self.bins) for place in range(1, self.bins))
-
     def edge(self, step: int) -> float:
         """The number that lies so many steps above the first one."""
         return float(self.first + self.step * step)
