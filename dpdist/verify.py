@@ -343,6 +343,19 @@ def rho_of_choice(distance: float) -> Fraction:
     return Fraction(low**2 / 2)
 
 
+def split_of_edges(first: int, last: int, level: int = 1) -> list[tuple[int, int, Fraction]]:
+    """Number, level and share of each inner edge that is chosen between two others: the one in the middle, then those of both parts."""
+    if first > last:
+        return []
+    middle = first + (last - first + 1) // 2
+    at = Fraction(middle - first + 1, last - first + 2)
+    return [
+        (middle, level, at),
+        *split_of_edges(first, middle - 1, level + 1),
+        *split_of_edges(middle + 1, last, level + 1),
+    ]
+
+
 def log_tail(x: float) -> float:
     """ln P(X <= x) of a standard normal X; far out an upper bound."""
     if x > -30:
@@ -842,7 +855,9 @@ class Claimed:
     @property
     def spent_before(self) -> Fraction:
         """The rho of the choice of a bound or of quantiles, or of what the bounds leave out: a release has one of them at most."""
-        found = [self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")]
+        found = [
+            self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")
+        ]
         every = [*found, *self.certificate.get("chosen_edges", ())]
         return sum((Fraction(each["rho"]) for each in every if each is not None), Fraction(0))
 
@@ -1439,10 +1454,18 @@ class Claimed:
         told = ""
         for facts in every:
             replaced = 2 if self.privacy["neighbours"] == "replace-one" else 1
-            alone = int(self.privacy["most_records_of_one_person"]) if self.privacy.get("bound_enforced_while_counting") else None
+            alone = (
+                int(self.privacy["most_records_of_one_person"])
+                if self.privacy.get("bound_enforced_while_counting")
+                else None
+            )
             moved = self.moved if alone is None else alone * replaced
             near(facts["moved"], moved, what="records that one change moves: ")
-            near(sorted(each["edge"] for each in facts["choices"]), [*range(1, facts["bins"])], what="an inner edge for each choice: ")
+            near(
+                [[each["edge"], each["level"], each["at"]] for each in facts["choices"]],
+                [[edge, level, str(at)] for edge, level, at in split_of_edges(1, facts["bins"] - 1)],
+                what="an inner edge for each choice, and its level: ",
+            )
             levels: dict[int, float] = {}
             for each in facts["choices"]:  # every record is in one part of each level
                 at = Fraction(each["at"])

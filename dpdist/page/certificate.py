@@ -190,7 +190,7 @@ class WholeWindowsFacts(TypedDict):
     stop: int
 
 
-class ChoicesFacts(TypedDict):
+class EdgeChoicesFacts(TypedDict):
     """``chosen_edges[].choices[]`` of a certificate."""
 
     edge: int
@@ -210,7 +210,7 @@ class ChosenEdgesFacts(TypedDict):
     share: float
     rho: str
     moved: int
-    choices: list[ChoicesFacts]
+    choices: list[EdgeChoicesFacts]
 
 
 class ChosenBoundFacts(TypedDict):

@@ -1,7 +1,7 @@
 """Edges of bins that hold about as many records each: quantiles by the exponential mechanism, each of a part of the records.
 
-The middle edge is chosen first. It divides the records into those up to it and those above, in each of which the next edge is chosen, and so
-on: every record is in one part of each level, so that a level costs what one choice does, and k bins cost log2(k) choices in place of
+The middle edge is chosen first. It divides the records into those up to it and those above; in each of both the next edge is chosen, and
+so on. Every record is in one part of each level, so that a level costs what one choice does, and k bins cost log2(k) choices in place of
 k - 1 (docs/noise.md, "Edges of bins").
 
 Source: Kaplan, Schnapp & Stemmer 2022.
@@ -97,7 +97,9 @@ def edges_rule(size: int, bins: int, moved: int, budget: Loss) -> EdgesRule:
         distance = moved * max(at.numerator, at.denominator - at.numerator)
         rate = rate_within(budget, Fraction(1, levels), distance)
         if rate == 0 or math.log(size / MISSED) / rate > FARTHEST:
-            raise InvalidInput("the edges have so little budget that they say nothing: raise their 'share', or ask for fewer bins")
+            raise InvalidInput(
+                "the edges have so little budget that they say nothing: raise their 'share', or ask for fewer bins"
+            )
         yield Split(first + fewer, level, fewer, more, at, rate)
         yield from within(first, fewer, level + 1)
         yield from within(first + fewer + 1, more, level + 1)

@@ -303,8 +303,8 @@ def _check_any(found: FoundFirst, least: Job) -> None:
         _check_mechanism(least)
     except InvalidInput as error:
         raise InvalidInput(
-            f"with {found.key} nobody knows the bins beforehand: ask for what can be answered over any, or declare them; with a single one, "
-            f"{error}"
+            f"with {found.key} nobody knows the bins beforehand: ask for what can be answered over any, or declare them; with a single "
+            f"one, {error}"
         ) from None
 
 

@@ -1,7 +1,8 @@
 """What parts of the budget find in the records before a release is planned: bounds, names, what bounds leave out, quantiles.
 
 They are found one after the other, each under a charge of its own: the bound on a person's records, on which all others depend; names and
-edges of bins, on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds leave out.
+edges of bins, on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds
+leave out.
 """
 
 from __future__ import annotations
@@ -138,7 +139,9 @@ class FoundEdges(FoundFirst):
         """Raises: InvalidInput for too many attributes."""
         del entries, person, measured
         if self.number >= len(EDGES):
-            raise InvalidInput(f"a release finds the edges of at most {len(EDGES)} attributes: declare those of {self.attribute!r}")
+            raise InvalidInput(
+                f"a release finds the edges of at most {len(EDGES)} attributes: declare those of {self.attribute!r}"
+            )
 
 
 @dataclass(frozen=True)

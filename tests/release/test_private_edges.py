@@ -16,11 +16,10 @@ import pyarrow as pa
 import pytest
 
 from dpdist import verify
-from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.page.document import edges_sentences
-from dpdist.privacy.accounting.laplace import gaussian_equivalent
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
 from dpdist.release.chosen import preliminary_of
@@ -30,6 +29,7 @@ from dpdist.release.plan import plan
 from dpdist.release.private_edges import EdgesChoice, inner_edges
 from dpdist.spec import load
 from tests import small
+from tests.privacy.test_edges import chances, told_apart
 from tests.release.test_private_bound import BUDGETS
 
 WIDEST = 5000
@@ -195,7 +195,12 @@ def test_the_records_that_count_are_those_with_a_number(
             "person": [1, 1, 1, 2, 2, 3],
         }
     )
-    paid = {"edges": "private", "selection": {"from": 0, "to": 1, "step": 0.5, "bins": 2}, "outside": "clip", "missing": "drop"}
+    paid = {
+        "edges": "private",
+        "selection": {"from": 0, "to": 1, "step": 0.5, "bins": 2},
+        "outside": "clip",
+        "missing": "drop",
+    }
     paid |= values
     if "other" in values:
         del paid["outside"]
@@ -208,12 +213,9 @@ def test_the_records_that_count_are_those_with_a_number(
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("budget", ["rho", "pure"])
 def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budget: str, neighbours: str) -> None:
-    """All files of up to three persons with two records each, counted by the release itself, and the exact chances of every edge."""
-    selection = {"from": 0, "to": 2, "bins": 4, "share": 0.5}
-    selection["to"] = 3
-    content = asked(
-        domain={"paid": {"edges": "private", "selection": selection}}, neighbours=neighbours, **BUDGETS[budget]
-    )
+    """Files that one person tells apart, counted by the release itself, and the exact chances of all edges together."""
+    selection = {"from": 0, "to": 3, "bins": 4, "share": 0.5}
+    content = asked(domain={"paid": {"edges": "private", "selection": selection}}, neighbours=neighbours, **BUDGETS[budget])
     content["workload"] = [{"marginals": {"ways": [1]}}]
     of_person = list(combinations_with_replacement(range(4), 2))
     path = small.write(home.parent / "data", table=payments(9), **content)
@@ -226,36 +228,16 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budge
         job = load(path)
         return np.asarray(replace(found, job=job).counted(files_of(context, job.source)).counts)
 
-    def logs(counts: np.ndarray) -> list[np.ndarray]:
-        return [each.logs(counts) for each in map(Chances, found.rules)]
-
     base = ((0, 3), (1, 1))
-    one = logs(counted(base))
-    used = 0.0
-    for person in of_person:
+    one, used = chances(found.rule, counted(base)), 0.0
+    for person in of_person:  # whose third record and those after it do not count
         persons = (*base, (*person, 2, 2)) if neighbours == "add-remove" else (base[0], (*person, 2, 2))
-        apart = [a - b for a, b in zip(one, logs(counted(persons)), strict=True)]  # a third record does not count
-        if found.loss.pure:
-            used = max(used, sum(float(np.abs(each).max()) for each in apart) / float(found.loss.pure))
-        else:
-            halves = (Fraction(float(each.max() - each.min()) / 2 * (1 - 1e-9)) for each in apart)
-            used = max(used, float(sum(map(gaussian_equivalent, halves)) / found.loss.rho))
+        used = max(used, told_apart(one, chances(found.rule, counted(persons)), found.loss))
     assert 0.1 < used <= 1 + 1e-9
-    doubled = [4 * each if found.loss.pure else each for each in [used]]
-    assert doubled[0] > 0
-
-
-class Chances:
-    """The chances of one edge, computed as the definition says."""
-
-    def __init__(self, rule: Any) -> None:
-        self.rule = rule
-
-    def logs(self, counts: np.ndarray) -> np.ndarray:
-        below, upto = np.cumsum(counts) - counts, np.cumsum(counts)
-        parts, target = self.rule.at.denominator, self.rule.at.numerator * counts.sum()
-        weights = -np.maximum(parts * below - target, target - parts * upto) * float(self.rule.rate)
-        return np.asarray(weights - np.logaddexp.reduce(weights))
+    everyone = counted((*base, (2, 2, 2, 2)))
+    assert everyone.sum() == 6
+    planted = told_apart(one, chances(found.rule, everyone + np.array([0, 0, 30, 0])), found.loss)  # had all of them counted
+    assert planted > 1
 
 
 @pytest.mark.parametrize(
@@ -277,7 +259,6 @@ class Chances:
             {"workload": [{"filters": {"of": "paid", "apply": [{"window": 7}]}}]},
             "nobody knows the bins beforehand",
         ),
-        ({"from": 0, "to": 99, "share": 1e-9}, {}, "so little budget"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(
@@ -289,6 +270,39 @@ def test_what_cannot_be_chosen_is_refused(
         del content["domain"]["paid"]["selection"]
     with pytest.raises(InvalidSpec, match=said):
         load(small.write(tmp_path, table=payments(), **content))
+
+
+def test_too_little_budget_is_refused_before_the_charge(home: Path) -> None:
+    content = asked()
+    content["domain"]["paid"]["selection"]["share"] = 1e-25
+    with pytest.raises(InvalidInput, match="so little budget"):
+        small.run(small.write(home.parent / "data", table=payments(), **content), home)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1~edges") is None
+
+
+def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:
+    """An empty file has edges, and answers, as any other, where the spec allows that."""
+    content = asked()
+    content["records"]["empty"] = "allow"
+    done = small.run(small.write(home.parent / "data", table=payments().slice(0, 0), **content), home)
+    (said,) = done.certificate["chosen_edges"]
+    assert said["edges"] == sorted(set(said["edges"]))
+    assert done.certificate["privacy"]["rho"] == "1/10"
+    assert {claim: line for claim, line in verify.verify(Path(done.folder)).items() if line.startswith("wrong")} == {}
+
+
+def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None:
+    """A choice that is said to be of another level, which would hide what it cost, and a rate that is too high."""
+    folder = Path(small.run(written(home), home).folder)
+    path = folder / "release.json"
+    facts = json.loads(path.read_text())
+    for name, value in (("level", 9), ("rate", "9")):
+        wrong = json.loads(json.dumps(facts))
+        wrong["chosen_edges"][0]["choices"][1][name] = value
+        path.chmod(0o600)
+        path.write_text(json.dumps(wrong))
+        assert verify.verify(folder)["edges that were chosen"].startswith("wrong")
 
 
 def test_labels_and_levels_need_known_bins(tmp_path: Path) -> None:

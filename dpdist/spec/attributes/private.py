@@ -92,7 +92,7 @@ class Private(FoundValues):
         return given
 
     def declared(self, found: Sequence[str] | None) -> Values:
-        return Categories(categories=tuple(found or self.selection.placeholders))
+        return Categories.model_validate({"categories": tuple(found or self.selection.placeholders)})
 
     def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
         if others.get("other") == NOWHERE:  # until names are selected, records of any name may count

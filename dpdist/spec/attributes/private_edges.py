@@ -25,7 +25,9 @@ class EdgesSelectionSpec(ChosenBoundSpec):
     """How the edges of an attribute with `edges: private` are chosen."""
 
     first: Exact = Field(
-        alias="from", description="the smallest number: the first edge. The range is public, and may be far too wide", examples=[0]
+        alias="from",
+        description="the smallest number: the first edge. The range is public, and may be far too wide",
+        examples=[0],
     )
     last: Exact = Field(alias="to", description="the largest number. The last edge is one step above it", examples=[120])
     step: Exact = Field(
@@ -50,8 +52,8 @@ class EdgesSelectionSpec(ChosenBoundSpec):
         steps = (self.last - self.first) / self.step
         if steps.denominator != 1 or not self.bins <= steps + 1 <= MOST_STEPS:
             raise ValueError(
-                f"'from' and 'to' must be a whole number of steps apart, at least one less than 'bins' and at most {MOST_STEPS - 1:,}, found "
-                f"{float(steps):,.10g}; change 'step', 'to' or 'bins'"
+                f"'from' and 'to' must be a whole number of steps apart, at least one less than 'bins' and at most {MOST_STEPS - 1:,}, "
+                f"found {float(steps):,.10g}; change 'step', 'to' or 'bins'"
             )
         return self
 
@@ -110,7 +112,8 @@ class PrivateEdges(FoundValues, Measured):
     def declared(self, found: Sequence[int] | None) -> Values:
         asked = self.selection
         inner = asked.placeholders if found is None else found
-        return Edges(edges=tuple(asked.edge(step) for step in (0, *inner, asked.size)), unit=self.unit)
+        edges = tuple(asked.edge(step) for step in (0, *inner, asked.size))
+        return Edges.model_validate({"edges": edges, "unit": self.unit})
 
     def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
         return self.declared(None).bins(name, sizes, **others)
