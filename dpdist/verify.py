@@ -1462,12 +1462,12 @@ class Claimed:
             moved = self.moved if alone is None else alone * replaced
             near(facts["moved"], moved, what="records that one change moves: ")
             near(
-                [[each["edge"], each["level"], each["at"]] for each in facts["choices"]],
+                [[each["edge"], each["level"], each["at"]] for each in facts["edge_choices"]],
                 [[edge, level, str(at)] for edge, level, at in split_of_edges(1, facts["bins"] - 1)],
                 what="an inner edge for each choice, and its level: ",
             )
             levels: dict[int, float] = {}
-            for each in facts["choices"]:  # every record is in one part of each level
+            for each in facts["edge_choices"]:  # every record is in one part of each level
                 at = Fraction(each["at"])
                 found = float(Fraction(each["rate"]) * moved * max(at.numerator, at.denominator - at.numerator))
                 levels[each["level"]] = max(levels.get(each["level"], 0.0), found)

@@ -191,7 +191,7 @@ class WholeWindowsFacts(TypedDict):
 
 
 class EdgeChoicesFacts(TypedDict):
-    """``chosen_edges[].choices[]`` of a certificate."""
+    """``chosen_edges[].edge_choices[]`` of a certificate."""
 
     edge: int
     level: int
@@ -210,7 +210,7 @@ class ChosenEdgesFacts(TypedDict):
     share: float
     rho: str
     moved: int
-    choices: list[EdgeChoicesFacts]
+    edge_choices: list[EdgeChoicesFacts]
 
 
 class ChosenBoundFacts(TypedDict):

@@ -173,8 +173,8 @@ def _held(
         read += found.read
         if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
             raise InvalidInput(
-                "'left_out', 'quantiles' and 'private' bounds and edges need more memory for the records than this process has: give it more, "
-                "or declare the bounds"
+                "'left_out', 'quantiles' and 'private' bounds and edges need more memory for the records than this process has: give it "
+                "more, or declare the bounds"
             )
     rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
     excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]

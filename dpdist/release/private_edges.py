@@ -80,7 +80,7 @@ class EdgesChoice(Preliminary):
             "share": float(given.share),
             "rho": str(self.loss.zcdp),
             "moved": moved_by(self.job),
-            "choices": list(self.choices()),
+            "edge_choices": list(self.choices()),
         }
         return {"chosen_edges": [said]}
 

@@ -299,7 +299,7 @@ def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None
     facts = json.loads(path.read_text())
     for name, value in (("level", 9), ("rate", "9")):
         wrong = json.loads(json.dumps(facts))
-        wrong["chosen_edges"][0]["choices"][1][name] = value
+        wrong["chosen_edges"][0]["edge_choices"][1][name] = value
         path.chmod(0o600)
         path.write_text(json.dumps(wrong))
         assert verify.verify(folder)["edges that were chosen"].startswith("wrong")
