@@ -23,7 +23,7 @@ from dpdist.privacy.quantiles import FARTHEST, MISSED, Runs, loss_of, rate_withi
 
 
 @dataclass(frozen=True)
-class Split:
+class EdgeSplit:
     """How one edge is chosen, of the records between two others.
 
     Attributes:
@@ -53,7 +53,7 @@ class EdgesRule:
     """
 
     size: int
-    splits: tuple[Split, ...]
+    splits: tuple[EdgeSplit, ...]
     loss: Loss
 
     def chosen(self, counts: NDArray[np.int64], key: bytes) -> list[int]:
@@ -89,7 +89,7 @@ def edges_rule(size: int, bins: int, moved: int, budget: Loss) -> EdgesRule:
     """
     levels = (bins - 1).bit_length()
 
-    def within(first: int, count: int, level: int) -> Iterator[Split]:
+    def within(first: int, count: int, level: int) -> Iterator[EdgeSplit]:
         if count == 0:
             return
         fewer = count // 2
@@ -100,7 +100,7 @@ def edges_rule(size: int, bins: int, moved: int, budget: Loss) -> EdgesRule:
             raise InvalidInput(
                 "the edges have so little budget that they say nothing: raise their 'share', or ask for fewer bins"
             )
-        yield Split(first + fewer, level, fewer, more, at, rate)
+        yield EdgeSplit(first + fewer, level, fewer, more, at, rate)
         yield from within(first, fewer, level + 1)
         yield from within(first + fewer + 1, more, level + 1)
 

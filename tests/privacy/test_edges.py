@@ -14,7 +14,7 @@ from scipy import stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.edges import EdgesRule, Split, edges_rule
+from dpdist.privacy.edges import EdgesRule, EdgeSplit, edges_rule
 from dpdist.verify import split_of_edges
 
 Records = tuple[int, ...]
@@ -28,7 +28,7 @@ def chances(rule: EdgesRule, counts: np.ndarray) -> Chances:
     """Of all edges together, as the definition says: every edge in turn, of the records between those that are known."""
     found: Chances = {}
 
-    def choose(known: dict[int, int], left: tuple[Split, ...], so_far: float) -> None:
+    def choose(known: dict[int, int], left: tuple[EdgeSplit, ...], so_far: float) -> None:
         if not left:
             key = tuple(known[number] for number in range(len(rule.splits)))
             found[key] = found.get(key, 0.0) + so_far

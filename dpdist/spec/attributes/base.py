@@ -112,7 +112,7 @@ class Named(Values):
         return replace(plain, labels=labels, levels=tuple(level_of(plain, each, groups) for each, groups in given.items()))
 
 
-class Measured(Values):
+class WithUnit(Values):
     """Numbers, which may have a unit."""
 
     unit: Text | None = Field(
@@ -128,7 +128,7 @@ class FoundValues(Values):
         """The values that were found, or placeholders for them (None)."""
 
 
-class Numeric(Named, Measured):
+class Numeric(Named, WithUnit):
     """Numbers, which may have a unit or stand for times."""
 
     time: TimeSpec | None = Field(

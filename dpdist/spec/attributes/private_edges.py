@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from dpdist.domain import Attribute
 from dpdist.domain.amounts import MOST_STEPS
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import FoundValues, Measured, Values
+from dpdist.spec.attributes.base import FoundValues, WithUnit, Values
 from dpdist.spec.attributes.edges import Edges
 from dpdist.spec.chosen_bounds import PRIVATE, ChosenBoundSpec
 from dpdist.spec.values import Exact
@@ -77,7 +77,7 @@ class EdgesSelectionSpec(ChosenBoundSpec):
         return np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, self.size - 1)
 
 
-class PrivateEdges(FoundValues, Measured):
+class PrivateEdges(FoundValues, WithUnit):
     """Numbers in bins whose edges are chosen from the records."""
 
     apart: ClassVar[str] = ", and nobody knows the bins of 'edges: private'"
