@@ -14,7 +14,7 @@ from scipy import stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.edges import EdgesRule, EdgeSplit, edges_rule
+from dpdist.privacy.edges import EdgeSplit, EdgesRule, edges_rule
 from dpdist.verify import split_of_edges
 
 Records = tuple[int, ...]

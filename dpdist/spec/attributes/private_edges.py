@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from dpdist.domain import Attribute
 from dpdist.domain.amounts import MOST_STEPS
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import FoundValues, WithUnit, Values
+from dpdist.spec.attributes.base import FoundValues, Values, WithUnit
 from dpdist.spec.attributes.edges import Edges
 from dpdist.spec.chosen_bounds import PRIVATE, ChosenBoundSpec
 from dpdist.spec.values import Exact
