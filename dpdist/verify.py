@@ -343,6 +343,19 @@ def rho_of_choice(distance: float) -> Fraction:
     return Fraction(low**2 / 2)
 
 
+def split_of_edges(first: int, last: int, level: int = 1) -> list[tuple[int, int, Fraction]]:
+    """Number, level and share of each inner edge that is chosen between two others: the one in the middle, then those of both parts."""
+    if first > last:
+        return []
+    middle = first + (last - first + 1) // 2
+    at = Fraction(middle - first + 1, last - first + 2)
+    return [
+        (middle, level, at),
+        *split_of_edges(first, middle - 1, level + 1),
+        *split_of_edges(middle + 1, last, level + 1),
+    ]
+
+
 def log_tail(x: float) -> float:
     """ln P(X <= x) of a standard normal X; far out an upper bound."""
     if x > -30:
@@ -842,13 +855,11 @@ class Claimed:
     @property
     def spent_before(self) -> Fraction:
         """The rho of the choice of a bound or of quantiles, or of what the bounds leave out: a release has one of them at most."""
-        return sum(
-            (
-                Fraction(self.certificate.get(name, {}).get("rho", 0))
-                for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")
-            ),
-            Fraction(0),
-        )
+        found = [
+            self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")
+        ]
+        every = [*found, *self.certificate.get("chosen_edges", ())]
+        return sum((Fraction(each["rho"]) for each in every if each is not None), Fraction(0))
 
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
@@ -1451,6 +1462,37 @@ class Claimed:
             near(ends, sorted(ends), what="a quantile within its interval: ")
         return at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho)
 
+    def check_edges(self) -> str:
+        """Edges that were chosen, and what choosing them revealed (dpdist's docs/noise.md, "Edges of bins")."""
+        every = self.certificate.get("chosen_edges", [])
+        told = ""
+        for facts in every:
+            replaced = 2 if self.privacy["neighbours"] == "replace-one" else 1
+            alone = (
+                int(self.privacy["most_records_of_one_person"])
+                if self.privacy.get("bound_enforced_while_counting")
+                else None
+            )
+            moved = self.moved if alone is None else alone * replaced
+            near(facts["moved"], moved, what="records that one change moves: ")
+            near(
+                [[each["edge"], each["level"], each["at"]] for each in facts["edge_choices"]],
+                [[edge, level, str(at)] for edge, level, at in split_of_edges(1, facts["bins"] - 1)],
+                what="an inner edge for each choice, and its level: ",
+            )
+            levels: dict[int, float] = {}
+            for each in facts["edge_choices"]:  # every record is in one part of each level
+                at = Fraction(each["at"])
+                found = float(Fraction(each["rate"]) * moved * max(at.numerator, at.denominator - at.numerator))
+                levels[each["level"]] = max(levels.get(each["level"], 0.0), found)
+            spent = [*levels.values()]
+            rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
+            told = at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho)
+            first, *_, last = edges = [Fraction(each) for each in facts["edges"]]
+            near(edges == sorted(set(edges)) and len(edges) <= facts["bins"] + 1, True, what="different edges in order: ")
+            near(float(last - first), facts["step"] * facts["values"], 1e-9, "the range: ")
+        return told
+
     def check_epsilon(self) -> str:
         told = at_least(self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9)
         if self.certificate["measurement"]["values"] is None and not self.laplace:
@@ -1582,6 +1624,7 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "epsilon": Claimed.check_epsilon,
     "what bounds leave out": Claimed.check_left_out,
     "quantiles": Claimed.check_quantiles,
+    "edges that were chosen": Claimed.check_edges,
     "rounds": Claimed.check_rounds,
     "answers": lambda r: r.check_column("answer"),
     "standard errors": lambda r: r.check_column("standard_error"),

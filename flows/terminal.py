@@ -251,10 +251,12 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
     else:
         guarantee = f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
     out.print(guarantee)
-    if "selection" in certificate:
-        from dpdist.page.document import selection_sentence
+    from dpdist.page.document import edges_sentences, selection_sentence
 
+    if "selection" in certificate:
         out.print(f"{selection_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
+    for sentence in edges_sentences(certificate):
+        out.print(f"{sentence}; the guarantee includes this.", soft_wrap=True)
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")
         return

@@ -190,6 +190,29 @@ class WholeWindowsFacts(TypedDict):
     stop: int
 
 
+class EdgeChoicesFacts(TypedDict):
+    """``chosen_edges[].edge_choices[]`` of a certificate."""
+
+    edge: int
+    level: int
+    at: str
+    rate: str
+
+
+class ChosenEdgesFacts(TypedDict):
+    """``chosen_edges[]`` of a certificate."""
+
+    of: str
+    edges: list[float] | None
+    bins: int
+    values: int
+    step: float
+    share: float
+    rho: str
+    moved: int
+    edge_choices: list[EdgeChoicesFacts]
+
+
 class ChosenBoundFacts(TypedDict):
     """``chosen_bound`` of a certificate."""
 
@@ -336,6 +359,7 @@ class Claims(TypedDict):
     rounds: NotRequired[list[RoundsFacts]]
     selection: NotRequired[SelectionFacts]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
+    chosen_edges: NotRequired[list[ChosenEdgesFacts]]
     chosen_bound: NotRequired[ChosenBoundFacts]
     chosen_groups: NotRequired[ChosenGroupsFacts]
     chosen_range: NotRequired[ChosenRangeFacts]

@@ -111,6 +111,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
         selection=selection_sentence(content.certificate),
+        bins=edges_sentences(content.certificate),
         beyond=beyond_sentences(content.certificate),
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
@@ -277,6 +278,29 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
         which=names,
         **facts,
     )
+
+
+def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
+    """How bins of attributes came to have their edges, where they were chosen."""
+    titles = (certificate.get("method") or {}).get("attributes", {})
+    told = []
+    for each in certificate.get("chosen_edges", ()):
+        name = titles.get(each["of"], {}).get("title") or each["of"]
+        which = say("Up to {bins:,} bins of {attribute}", bins=each["bins"], attribute=name)
+        if each["edges"] is not None:
+            which = say("The {bins:,} bins of {attribute}", bins=len(each["edges"]) - 1, attribute=name)
+        chosen = later(
+            "{which} were chosen from the records, by {share:.0%} of the budget, so that about as many records that count lie in each"
+        )
+        told.append(say(chosen, which=which, share=each["share"]))
+    return told
+
+
+def found_in_records(certificate: Mapping[str, Any]) -> str:
+    """Which values of attributes were found in the records; empty where all were declared."""
+    names, edges = certificate.get("selection"), certificate.get("chosen_edges", ())
+    found = [] if names is None else [say("the names of {attribute}", attribute=names["attribute"])]
+    return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
 
 
 OUTSIDE = {

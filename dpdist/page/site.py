@@ -208,6 +208,7 @@ def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Datase
         facts=newest.certificate,
         words=Words.of(newest.certificate),
         exclusions=document.exclusions(newest.certificate),
+        found=document.found_in_records(newest.certificate),
         releases=len(found),
         budgets=[budget for budget in budgets if budget.dataset == dataset],
     )

@@ -14,6 +14,8 @@ from dpdist.privacy.protection import Protection
 
 SELECTION = "~categories"
 """Ends the id of the charge for a selection of names: no release's id can hold it."""
+EDGES = tuple(f"~edges{number}" for number in ("", *(f"-{place}" for place in range(2, 9))))
+"""End the ids of the charges for edges of bins, of one attribute each: a release finds those of as many at most."""
 BOUND = "~bound"
 """Ends the id of the charge for the choice of a bound on a person's records or groups."""
 RANGE = "~range"
@@ -22,7 +24,7 @@ LEFT_OUT = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
 QUANTILES = "~quantiles"
 """Ends the id of the charge for quantiles."""
-PRELIMINARIES = (SELECTION, BOUND, RANGE, LEFT_OUT, QUANTILES)
+PRELIMINARIES = (SELECTION, *EDGES, BOUND, RANGE, LEFT_OUT, QUANTILES)
 """Ends of the ids of charges that come before a release's own."""
 
 

@@ -78,6 +78,23 @@ class Runs:
         """
         return -np.maximum(parts * self.below - target, target - parts * self.upto)
 
+    def chosen(
+        self, parts: int, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
+    ) -> int:
+        """One value, chosen by its score.
+
+        Args:
+            parts, target: as for ``scores``.
+            rate: what scores are multiplied with.
+            number: of the first of two draws.
+            end: an end of the range once more, with the score that it has for targets beyond all records.
+        """
+        firsts, times, scores = self.firsts.tolist(), self.times.tolist(), self.scores(parts, target).tolist()
+        if end is not None:
+            firsts, times, scores = [*firsts, end[0]], [*times, 1], [*scores, end[1]]
+        place = choose(scores, rate, key, number, times)
+        return int(firsts[place] + choose_evenly(times[place], key, number + 1))
+
 
 def _in_turn(one: Whole, other: Whole) -> Whole:
     """The first of one, the first of the other, the second of one, ..."""
@@ -119,25 +136,10 @@ class QuantileRule:
         everyone = int(counts.sum())
         target, last = self.at.numerator * everyone, self.size - 1
         first = CHOICES * 2 * number
-        low = self._one(runs, target - self.beyond, self.end_rate, key, first + 2, (0, self.beyond - target))
+        low = runs.chosen(parts, target - self.beyond, self.end_rate, key, first + 2, (0, self.beyond - target))
         over = target + self.beyond - parts * everyone
-        high = self._one(runs, target + self.beyond, self.end_rate, key, first + 4, (last, over))
-        return self._one(runs, target, self.rate, key, first), low, high
-
-    def _one(
-        self, runs: Runs, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
-    ) -> int:
-        """One choice.
-
-        Args:
-            end: an end of the range once more, with the score that it has for targets beyond all records.
-        """
-        firsts, times = runs.firsts.tolist(), runs.times.tolist()
-        scores = runs.scores(self.at.denominator, target).tolist()
-        if end is not None:
-            firsts, times, scores = [*firsts, end[0]], [*times, 1], [*scores, end[1]]
-        place = choose(scores, rate, key, number, times)
-        return int(firsts[place] + choose_evenly(times[place], key, number + 1))
+        high = runs.chosen(parts, target + self.beyond, self.end_rate, key, first + 4, (last, over))
+        return runs.chosen(parts, target, self.rate, key, first), low, high
 
 
 @dataclass(frozen=True)
@@ -168,19 +170,26 @@ def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budg
     """
     each = Fraction(1, len(sizes) * len(at))
 
-    def rate(share: Fraction, distance: int) -> Fraction:
-        if not budget.pure:
-            return rate_for(budget.rho * each * share, distance)
-        return Fraction(math.floor(budget.pure * each * share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
-
     def of(size: int, share: Fraction) -> QuantileRule:
         distance = moved * max(share.numerator, share.denominator - share.numerator)
-        found = QuantileRule(share, size, distance, rate(POINT, distance), rate(END, distance))
+        rates = (rate_within(budget, each * part, distance) for part in (POINT, END))
+        found = QuantileRule(share, size, distance, *rates)
         if found.end_rate == 0 or found.beyond > FARTHEST:
             raise InvalidInput(
                 "the quantiles have so little budget that they say nothing: raise their 'share', or ask for fewer"
             )
         return found
 
-    loss = Loss.laplace(budget.pure) if budget.pure else Loss.gaussian(budget.rho)
-    return QuantileRules(tuple(tuple(of(size, share) for share in at) for size in sizes), loss)
+    return QuantileRules(tuple(tuple(of(size, share) for share in at) for size in sizes), loss_of(budget))
+
+
+def rate_within(budget: Loss, share: Fraction, distance: int) -> Fraction:
+    """What scores are multiplied with that one change moves by ``distance`` at most, for a share of a budget."""
+    if not budget.pure:
+        return rate_for(budget.rho * share, distance)
+    return Fraction(math.floor(budget.pure * share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
+
+
+def loss_of(budget: Loss) -> Loss:
+    """What choices reveal that spend all of a rho or a pure epsilon."""
+    return Loss.laplace(budget.pure) if budget.pure else Loss.gaussian(budget.rho)

@@ -15,7 +15,7 @@ from dpdist.privacy.beyond import FINEST, Beyond
 from dpdist.process import compute as pc
 from dpdist.process.limits import left_bytes
 from dpdist.records.per_person import SORTED_COPIES, CountedSizes, RecordsOfFile, read_records
-from dpdist.records.persons import HASHED, groups_of, kept_records
+from dpdist.records.persons import HASHED, first_of_each, groups_of, kept_records
 from dpdist.records.rows import explained
 from dpdist.records.sources import Source
 from dpdist.records.types import converted
@@ -142,6 +142,24 @@ def values_by_group(source: Source, domain: Domain, by: Sequence[str], of: Seque
     return CountedValues(tuple(found), read)
 
 
+def steps_of_records(
+    source: Source, domain: Domain, name: str, steps_of: Callable[[Excess], NDArray[np.int64]], size: int
+) -> CountedSizes:
+    """Records by a number of theirs; of each person the first ``source.most_records`` that have one of the declared values.
+
+    Args:
+        name: of an attribute of numbers; those of records beyond its bins are in none.
+        steps_of: gives the step of every number, 0..size-1.
+    Raises: as ``beyond_bounds``.
+    """
+    rows, (numbers,), read = _held(source, domain, [domain.attribute(name)], _amounts)
+    codes = np.unravel_index(rows["cell"], tuple(each.kinds for each in domain.attributes))[domain.axis(name)]
+    known = np.flatnonzero(codes < domain.attribute(name).values)
+    if source.person is not None:
+        known = known[first_of_each(rows[known], source.most_records)]
+    return CountedSizes(np.bincount(steps_of(numbers[known]), minlength=size).astype(np.int64), read)
+
+
 def _held(
     source: Source, domain: Domain, columns: list[Attribute], told: Callable[[RecordsOfFile, Attribute, Source], Excess]
 ) -> tuple[NDArray[np.void], list[Excess], int]:
@@ -155,8 +173,8 @@ def _held(
         read += found.read
         if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
             raise InvalidInput(
-                "'left_out', 'quantiles' and 'private' bounds need more memory for the records than this process has: give it more, or "
-                "declare the bounds"
+                "'left_out', 'quantiles' and 'private' bounds and edges need more memory for the records than this process has: give it "
+                "more, or declare the bounds"
             )
     rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
     excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]

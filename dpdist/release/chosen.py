@@ -10,6 +10,7 @@ from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.left_out import measured_of
 from dpdist.release.preliminary import Preliminary
 from dpdist.release.private_bound import choice_of
+from dpdist.release.private_edges import edges_of
 from dpdist.release.private_names import selection_of
 from dpdist.release.quantiles import quantiles_of
 from dpdist.spec.job import Job
@@ -17,13 +18,22 @@ from dpdist.spec.job import Job
 
 def preliminary_of(job: Job) -> Preliminary | None:
     """What a part of the budget finds next; None where nothing is left to be found."""
-    return selection_of(job) or choice_of(job) or measured_of(job) or quantiles_of(job)
+    return selection_of(job) or edges_of(job) or choice_of(job) or measured_of(job) or quantiles_of(job)
 
 
 def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]:
     """What a release was prepared with, in order, with the numbers of each that are published; None for placeholders."""
     made = ((preliminary_of(each.declared), each.found) for each in job.guarantee.found)
     return [(before, found) for before, found in made if before is not None]
+
+
+def facts_before(job: Job) -> dict[str, Any]:
+    """What a certificate says of all that was found: of what there may be several of, lists."""
+    told: dict[str, Any] = {}
+    for before, found in found_before(job):
+        for name, facts in before.facts(job, found).items():
+            told[name] = [*told.get(name, []), *facts] if isinstance(facts, list) else facts
+    return told
 
 
 def prepared(context: Context, job: Job) -> Job:

@@ -30,7 +30,7 @@ from dpdist.privacy.distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.ledger import DatasetBudget, StreamPart
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
-from dpdist.release.chosen import found_before, prepared
+from dpdist.release.chosen import facts_before, prepared
 from dpdist.release.context import Context
 from dpdist.release.costs import column, for_persons
 from dpdist.release.design import Design
@@ -85,7 +85,6 @@ class Plan(Design):
         """
         job, guarantee = self.job, self.job.guarantee
         series = guarantee.course.facts(self.cells)
-        before = [each.facts(job, found) for each, found in found_before(job)]
         claims = {
             "release": job.release,
             **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
@@ -97,7 +96,7 @@ class Plan(Design):
             "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),
             **({} if self.which is None else self.which.facts(self.options, self.noise.kind)),
             **({} if self.targets is None else {"targets": self.targets}),
-            **{name: told for each in before for name, told in each.items()},
+            **facts_before(job),
             "budget": None if budget is None else certificate.budget_facts(budget, ledger),
             "method": method(job),
             "queries": self.workload.shape[0],

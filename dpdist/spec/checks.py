@@ -275,7 +275,7 @@ def _check_suppression(job: Job) -> None:
 def _check_found_first(job: Job, found: FoundFirst) -> Job:
     """What a part of the budget finds is found once, by one kind of noise. Returns: the release with placeholders for it."""
     guarantee = job.guarantee
-    if any(type(found) is type(each.declared.guarantee.names) for each in guarantee.found):
+    if not found.several and any(type(found) is type(each.declared.guarantee.names) for each in guarantee.found):
         raise InvalidInput(f"a release selects names of one attribute and one range of amounts: leave {found.key} out")
     if found.share + found.spent >= 1:
         raise InvalidInput(f"{found.key} and what is found before it spend all of the budget: lower the shares")
@@ -291,7 +291,21 @@ def _check_found_first(job: Job, found: FoundFirst) -> Job:
     if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
         raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
     found.check_alone(job.workload.entries, guarantee.person, job.measured)
+    if found.fewest is not None:
+        _check_any(found, found.over(found.fewest, guarantee.budget))
     return job.with_found(None)
+
+
+def _check_any(found: FoundFirst, least: Job) -> None:
+    """Whatever is found, the queries can be answered: nothing may refuse them once it is paid for."""
+    try:
+        _ = least.workload.queries, least.outputs.known
+        _check_mechanism(least)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"with {found.key} nobody knows the bins beforehand: ask for what can be answered over any, or declare them; with a single "
+            f"one, {error}"
+        ) from None
 
 
 def _check_long(job: Job) -> None:

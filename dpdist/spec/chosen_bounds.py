@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from dpdist.spec.values import Exact, SpecPart
 
 PRIVATE = "private"
-"""In place of a bound: it is chosen by a part of the budget."""
+"""In place of what a part of the budget finds: a bound, a list of names or of edges."""
 
 
 class ChosenBoundSpec(SpecPart):

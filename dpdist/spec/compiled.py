@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,13 @@ from dpdist.look import PLAIN
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.private import Private
+from dpdist.spec.attributes.private_edges import PrivateEdges
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.found_first import (
     AskedQuantiles,
     DeclaredNames,
+    FoundEdges,
     FoundFirst,
     GroupsBound,
     LeftOut,
@@ -55,6 +57,7 @@ def compiled(
     companions: tuple[Job, ...] = (),
     placeholders: bool = False,
     spent: Fraction = NONE,
+    edges: int = 0,
 ) -> Job:
     """The job of a spec. Domain and queries are made when they are first asked for, and refuse then.
 
@@ -64,12 +67,13 @@ def compiled(
         companions: the releases that it is made consistent with.
         placeholders: whether categories stand for names that are not selected yet.
         spent: the share of the budget that was spent on what was found before: the spec has the rest.
+        edges: of how many attributes edges were found before.
     Raises: InvalidInput for a horizon that cannot have been extended.
     """
     folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
-    names = _next(spec, again, spent)
+    names = _next(spec, again, spent, edges)
     persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
     beside = {} if spec.quantiles is None else spec.quantiles.of
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown, beside)
@@ -128,24 +132,28 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction) -> DeclaredNames | FoundFirst:
+def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, edges: int) -> DeclaredNames | FoundFirst:
     """What a part of the budget finds next, where it finds anything."""
-    return next(_found_first(spec, again, spent), DeclaredNames())
+    return next(_found_first(spec, again, spent, edges), DeclaredNames())
 
 
-def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction) -> Iterator[FoundFirst]:
+def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, edges: int) -> Iterator[FoundFirst]:
     """What parts of the budget find, in order: what is found enters what is found after it."""
     person, left_out, quantiles = spec.records.person, spec.left_out, spec.quantiles
     private = [(name, each.values) for name, each in spec.domain.items() if isinstance(each.values, Private)]
     failure = sum((values.selection.delta for _, values in private), Fraction(0))
 
-    def stage(share: Fraction, change: Callable[[Any], Mapping[str, Any]]) -> _Stage:
-        return share, partial(_with, spec, partial(again, spent=spent + share), change), spent, failure
+    def stage(share: Fraction, change: Callable[[Any], Mapping[str, Any]], found: int = 0) -> _Stage:
+        return share, partial(_with, spec, partial(again, spent=spent + share, edges=edges + found), change), spent, failure
 
     if person.selection is not None and not person.most_groups:
         yield RecordsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
     for name, values in private:
-        yield PrivateNames(*stage(values.selection.share, partial(_of_names, spec, name)), name, values.selection)
+        yield PrivateNames(*stage(values.selection.share, partial(_of_attribute, spec, name)), name, values.selection)
+    for name, each in spec.domain.items():
+        if isinstance(each.values, PrivateEdges):
+            asked = each.values.selection
+            yield FoundEdges(*stage(asked.share, partial(_of_attribute, spec, name), 1), name, asked, edges)
     if person.selection is not None and person.most_groups:
         yield GroupsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
     for of, column in spec.sums.items():
@@ -171,10 +179,8 @@ def _with(
     return again(spec.model_copy(update={**change(found), "budget": budget}), placeholders=found is None)
 
 
-def _of_names(spec: ReleaseSpec, attribute: str, names: Sequence[str] | None) -> Mapping[str, Any]:
-    given = spec.domain[attribute]
-    assert isinstance(given.values, Private)
-    return {"domain": {**spec.domain, attribute: given.with_names(names or given.values.selection.placeholders)}}
+def _of_attribute(spec: ReleaseSpec, attribute: str, found: Any) -> Mapping[str, Any]:
+    return {"domain": {**spec.domain, attribute: spec.domain[attribute].with_found(found)}}
 
 
 def _of_person(spec: ReleaseSpec, bound: int | None) -> Mapping[str, Any]:

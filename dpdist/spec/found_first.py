@@ -1,7 +1,8 @@
 """What parts of the budget find in the records before a release is planned: bounds, names, what bounds leave out, quantiles.
 
-They are found one after the other, each under a charge of its own: the bound on a person's records, on which all others depend; names,
-on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds leave out.
+They are found one after the other, each under a charge of its own: the bound on a person's records, on which all others depend; names and
+edges of bins, on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds
+leave out.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any, ClassVar
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import shares
-from dpdist.privacy.charges import BOUND, LEFT_OUT, QUANTILES, RANGE, SELECTION
+from dpdist.privacy.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGE, SELECTION
 from dpdist.spec.attributes import SelectionSpec
+from dpdist.spec.attributes.private_edges import EdgesSelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.queries import QuerySpec
@@ -52,8 +54,15 @@ class FoundFirst(ABC):
     failure: Fraction
 
     of_bounds: ClassVar[bool] = True
-    suffix: ClassVar[str]
-    """Ends the id of its charge."""
+    several: ClassVar[bool] = False
+    """Whether a release may find several of its kind."""
+    fewest: ClassVar[Any] = None
+    """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
+
+    @property
+    @abstractmethod
+    def suffix(self) -> str:
+        """Ends the id of its charge."""
 
     def parts(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
         """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
@@ -83,7 +92,7 @@ class PrivateNames(FoundFirst):
     selection: SelectionSpec
 
     of_bounds: ClassVar[bool] = False
-    suffix: ClassVar[str] = SELECTION
+    suffix = SELECTION
 
     @property
     def key(self) -> str:
@@ -97,6 +106,45 @@ class PrivateNames(FoundFirst):
 
 
 @dataclass(frozen=True)
+class FoundEdges(FoundFirst):
+    """The edges of the bins of an attribute are chosen from the records.
+
+    Attributes:
+        number: of the attribute among those whose edges are found.
+    """
+
+    attribute: str
+    selection: EdgesSelectionSpec
+    number: int
+
+    several: ClassVar[bool] = True
+    fewest: ClassVar[Any] = ()
+
+    @property
+    def suffix(self) -> str:
+        """Ends the id of its charge."""
+        return EDGES[self.number]
+
+    @property
+    def key(self) -> str:
+        """How a spec asks for it."""
+        return f"'edges: private' of {self.attribute!r}"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where a spec asks for it."""
+        return ("domain", self.attribute)
+
+    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+        """Raises: InvalidInput for too many attributes."""
+        del entries, person, measured
+        if self.number >= len(EDGES):
+            raise InvalidInput(
+                f"a release finds the edges of at most {len(EDGES)} attributes: declare those of {self.attribute!r}"
+            )
+
+
+@dataclass(frozen=True)
 class PrivateBound(FoundFirst):
     """A bound is chosen.
 
@@ -106,7 +154,7 @@ class PrivateBound(FoundFirst):
 
     most: int
 
-    suffix: ClassVar[str] = BOUND
+    suffix = BOUND
 
 
 @dataclass(frozen=True)
@@ -141,7 +189,7 @@ class RangeBound(PrivateBound):
 
     of: str
 
-    suffix: ClassVar[str] = RANGE
+    suffix = RANGE
 
     @property
     def key(self) -> str:
@@ -171,7 +219,7 @@ class LeftOut(FoundFirst):
 
     most: int
 
-    suffix: ClassVar[str] = LEFT_OUT
+    suffix = LEFT_OUT
     key: ClassVar[str] = "'left_out'"
     place: ClassVar[tuple[str, ...]] = ("left_out",)
 
@@ -188,7 +236,7 @@ class AskedQuantiles(FoundFirst):
 
     asked: QuantilesSpec
 
-    suffix: ClassVar[str] = QUANTILES
+    suffix = QUANTILES
     key: ClassVar[str] = "'quantiles'"
     place: ClassVar[tuple[str, ...]] = ("quantiles",)
 

@@ -154,6 +154,12 @@ def _private(content: Content) -> None:
     content["ledger"]["cap"]["selection"] = 1e-9
 
 
+def _private_edges(content: Content) -> None:
+    """Edges from a part of the budget, of numbers that no query names."""
+    given = {name: part for name, part in content["domain"]["a"].items() if name in ("missing", "other")}
+    content["domain"]["a"] = {"edges": "private", "selection": {"from": 0, "to": 2, "bins": 2}, **given}
+
+
 def _labels(**label: str) -> Part:
     def write(content: Content) -> None:
         content["domain"] = {name: {**part, **label} for name, part in content["domain"].items()}
@@ -256,6 +262,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "replaced records": written(neighbours="replace-one"),
     },
     "names": {"declared names": written(), "private names": _private},
+    "edges": {"declared edges": written(), "private edges": _private_edges},
     "bounds": {
         "declared bounds": written(),
         "a private bound on records": _private_records,

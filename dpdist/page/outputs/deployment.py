@@ -141,13 +141,20 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
 
 def _declared(certificate: dict[str, Any]) -> str:
     """Where the attributes' values come from."""
-    selection = certificate.get("selection")
-    if selection is None:
+    selection, edges = certificate.get("selection"), certificate.get("chosen_edges", ())
+    found = [
+        f"the bins of {each['of']!r}: the exponential mechanism chose their edges under rho = {each['rho']}, which is part of the loss"
+        for each in edges
+    ]
+    if selection is not None:
+        found.insert(
+            0,
+            f"the names of {selection['attribute']!r}: Gaussian thresholding selected them under rho = {selection['rho']} and delta = "
+            f"{selection['delta']:.3g}, which are part of the loss",
+        )
+    if not found:
         return "Attributes, queries and budget are declared in the spec, never read from the records"
-    return (
-        f"Attributes, queries and budget are declared in the spec, but for the names of {selection['attribute']!r}: Gaussian thresholding "
-        f"selected them under rho = {selection['rho']} and delta = {selection['delta']:.3g}, which are part of the loss"
-    )
+    return f"Attributes, queries and budget are declared in the spec, but for {'; and '.join(found)}"
 
 
 def _justification(mechanism: dict[str, Any]) -> str:

@@ -112,12 +112,25 @@ class Named(Values):
         return replace(plain, labels=labels, levels=tuple(level_of(plain, each, groups) for each, groups in given.items()))
 
 
-class Numeric(Named):
-    """Numbers, which may have a unit or stand for times."""
+class WithUnit(Values):
+    """Numbers, which may have a unit."""
 
     unit: Text | None = Field(
         None, description="the unit of the attribute's numbers on the page, in the plural", examples=["years"]
     )
+
+
+class FoundValues(Values):
+    """Values that a part of the budget finds in the records."""
+
+    @abstractmethod
+    def declared(self, found: Any) -> Values:
+        """The values that were found, or placeholders for them (None)."""
+
+
+class Numeric(Named, WithUnit):
+    """Numbers, which may have a unit or stand for times."""
+
     time: TimeSpec | None = Field(
         None,
         description="the times that the attribute's numbers stand for: the page shows these times",

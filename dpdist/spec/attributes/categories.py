@@ -13,7 +13,7 @@ from dpdist.domain.boundaries import Boundaries, boundaries
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import LISTED, Named, Values
-from dpdist.spec.attributes.private import PRIVATE
+from dpdist.spec.chosen_bounds import PRIVATE
 from dpdist.spec.values import PathText, SpecPart, Text
 from dpdist.spec.yaml_text import quoted
 

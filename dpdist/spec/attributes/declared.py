@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,12 +9,13 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import Values
+from dpdist.spec.attributes.base import FoundValues, Values
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.dates import Dates
 from dpdist.spec.attributes.edges import Edges
 from dpdist.spec.attributes.numbers import Numbers
 from dpdist.spec.attributes.private import Private
+from dpdist.spec.attributes.private_edges import PrivateEdges
 from dpdist.spec.kinds import Family, OfKinds
 from dpdist.spec.values import DayOrTime, Text, Titled
 
@@ -24,6 +24,7 @@ ATTRIBUTES = Family(
     Private,
     Numbers,
     Edges,
+    PrivateEdges,
     Dates,
 )
 """The kinds of values that specs can declare."""
@@ -104,9 +105,10 @@ class AttributeSpec(OfKinds, Titled):
         """The same attribute with an earlier end. Raises: InvalidInput where its values have none."""
         return self.model_copy(update={"values": self.values.until(end)})
 
-    def with_names(self, names: Sequence[str]) -> AttributeSpec:
-        """The same attribute with names that were selected."""
-        return self.model_copy(update={"values": Categories.model_validate({"categories": tuple(names)})})
+    def with_found(self, found: Any) -> AttributeSpec:
+        """The same attribute with the values that a part of the budget found, or with placeholders for them (None)."""
+        assert isinstance(self.values, FoundValues)
+        return self.model_copy(update={"values": self.values.declared(found)})
 
     def attribute(
         self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False, folder: Path | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -13,6 +13,7 @@ from dpdist.domain import Attribute
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import LISTED, Numeric
+from dpdist.spec.chosen_bounds import PRIVATE
 
 NICE = (1, 2, 5, 10)
 """Widths of bins, times a power of ten."""
@@ -28,9 +29,14 @@ class Edges(Numeric):
     )
 
     edges: tuple[float, ...] = Field(
-        description="the edges of the bins of a numeric attribute. A bin holds its lower edge and not its upper edge",
+        description="the edges of the bins of a numeric attribute. A bin holds its lower edge and not its upper edge. Or 'private': edges "
+        "between which about as many records lie are chosen from the records, as 'selection' says",
         examples=[[0, 18, 35, 65, 100]],
     )
+
+    @classmethod
+    def is_meant(cls, given: Mapping[str, Any]) -> bool:
+        return bool(given.get("edges", PRIVATE) != PRIVATE)
 
     def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
         return Attribute(name, edges=self.edges, labels=self.labels, **others)

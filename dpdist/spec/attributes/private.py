@@ -1,8 +1,8 @@
-"""Names that nobody has declared: those that are frequent enough are selected from the records, by a part of the budget."""
+"""Values that nobody has declared: a part of the budget selects frequent names, or chooses the edges of bins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +10,9 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import NOWHERE, Attribute
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import Values
+from dpdist.spec.attributes.base import FoundValues, Values
+from dpdist.spec.attributes.categories import Categories
+from dpdist.spec.chosen_bounds import PRIVATE
 from dpdist.spec.values import Exact, SpecPart
 
 
@@ -56,13 +58,11 @@ class SelectionSpec(SpecPart):
         return tuple(f"name {number}" for number in range(1, self.most + 1))
 
 
-PRIVATE = "private"
-"""In place of a list of categories: the names are selected from the records, by a part of the budget."""
 OTHER_NAMES = "other"
 """The bin of names that are not selected, unless the spec calls it something else."""
 
 
-class Private(Values):
+class Private(FoundValues):
     """Names that are selected from the records."""
 
     beside: ClassVar[Mapping[str, Any]] = {"other": OTHER_NAMES}
@@ -90,6 +90,9 @@ class Private(Values):
                 "'categories: private' selects names by a part of the budget: add 'selection: {share: 0.1, delta: 1e-7, most: 100}'"
             )
         return given
+
+    def declared(self, found: Sequence[str] | None) -> Values:
+        return Categories.model_validate({"categories": tuple(found or self.selection.placeholders)})
 
     def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
         if others.get("other") == NOWHERE:  # until names are selected, records of any name may count

@@ -1,0 +1,160 @@
+"""Edges of bins, chosen in levels: what neighbours tell apart by the exact chances of all edges together, and how well they divide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.edges import EdgeSplit, EdgesRule, edges_rule
+from dpdist.verify import split_of_edges
+
+Records = tuple[int, ...]
+Chances = dict[tuple[int, ...], float]
+SIZE = 4
+BUDGETS = {"pure": Loss.laplace(Fraction(3, 2)), "rho": Loss.gaussian(Fraction(1, 4))}
+BINS = (2, 3, 4)
+
+
+def chances(rule: EdgesRule, counts: np.ndarray) -> Chances:
+    """Of all edges together, as the definition says: every edge in turn, of the records between those that are known."""
+    found: Chances = {}
+
+    def choose(known: dict[int, int], left: tuple[EdgeSplit, ...], so_far: float) -> None:
+        if not left:
+            key = tuple(known[number] for number in range(len(rule.splits)))
+            found[key] = found.get(key, 0.0) + so_far
+            return
+        split, *others = left
+        low = max((step + 1 for number, step in known.items() if number < split.number), default=0)
+        high = min((step for number, step in known.items() if number > split.number), default=rule.size - 1)
+        values = range(low, high + 1) or [high]
+        own = counts[low : high + 1]
+        parts, target = split.at.denominator, split.at.numerator * own.sum()
+        scores = [
+            -max(parts * counts[low:step].sum() - target, target - parts * counts[low : step + 1].sum()) for step in values
+        ]
+        weights = np.exp(float(split.rate) * np.array(scores, dtype=np.float64))
+        for step, weight in zip(values, weights / weights.sum(), strict=True):
+            choose({**known, split.number: step}, tuple(others), so_far * float(weight))
+
+    choose({}, rule.splits, 1.0)
+    return found
+
+
+def told_apart(one: Chances, other: Chances, loss: Loss) -> float:
+    """How much of a budget two files use: of a pure epsilon, or by the deltas of the Gaussian that a rho stands for."""
+    first, second = (np.array([each[key] for key in one]) for each in (one, other))
+    if loss.pure:
+        return float(np.abs(np.log(first / second)).max() / loss.pure)
+    epsilons = np.linspace(-1.5, 1.5, 7)
+    mu, power, least = math.sqrt(2 * loss.rho), np.exp(epsilons), np.maximum(0.0, 1 - np.exp(epsilons))
+    delta = stats.norm.cdf(mu / 2 - epsilons / mu) - power * stats.norm.cdf(-mu / 2 - epsilons / mu)
+    both = [np.maximum(p - power[:, None] * q, 0).sum(axis=1) for p, q in ((first, second), (second, first))]
+    return max(float(((each - least) / (delta - least)).max()) for each in both)
+
+
+def counted(records: Records) -> np.ndarray:
+    return np.bincount(np.array(records, dtype=np.int64), minlength=SIZE).astype(np.int64)
+
+
+def pairs(moved: int, relation: str) -> Iterator[tuple[Records, Records]]:
+    """Files that one unit with so many records tells apart."""
+    own = list(combinations_with_replacement(range(SIZE), moved))
+    for base in ((), (0, 3), (1, 1, 2), (0,) * 9 + (3,) * 9):
+        if relation == "add-remove":
+            yield from ((base, base + new) for new in own)
+        else:
+            yield from ((base + old, base + new) for old in own for new in own if old < new)
+
+
+def most_used(rule: EdgesRule, loss: Loss, moved: int, relation: str) -> float:
+    found = {some: chances(rule, counted(some)) for pair in pairs(moved, relation) for some in pair}
+    return max(told_apart(found[one], found[other], loss) for one, other in pairs(moved, relation))
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("kind", BUDGETS)
+@pytest.mark.parametrize("bins", BINS)
+def test_no_pair_of_neighbours_is_told_apart_beyond_the_budget(bins: int, kind: str, relation: str) -> None:
+    """Units of two records, which may lie on both sides of an edge: all edges together stay within what is charged."""
+    loss, times = BUDGETS[kind], 2 if relation == "replace-one" else 1
+    rule = edges_rule(SIZE, bins, 2 * times, loss)
+    used = most_used(rule, loss, 2, relation)
+    assert used <= 1 + 1e-9
+    assert used > 0.2
+    planted = replace(rule, splits=tuple(replace(each, rate=6 * each.rate) for each in rule.splits))
+    assert most_used(planted, loss, 2, relation) > 1
+
+
+def test_a_level_costs_what_one_choice_does() -> None:
+    """Of eight bins, three choices see a record: each has a third of the budget, whatever part it is of."""
+    rule = edges_rule(100, 8, 1, Loss.laplace(Fraction(3)))
+    assert [(each.number, each.level, each.at) for each in rule.splits] == [
+        (3, 0, Fraction(1, 2)),
+        (1, 1, Fraction(1, 2)),
+        (0, 2, Fraction(1, 2)),
+        (2, 2, Fraction(1, 2)),
+        (5, 1, Fraction(1, 2)),
+        (4, 2, Fraction(1, 2)),
+        (6, 2, Fraction(1, 2)),
+    ]
+    assert {each.rate for each in rule.splits} == {Fraction(1, 2)}
+
+
+@pytest.mark.parametrize("bins", [2, 3, 5, 6, 10, 11, 64, 100])
+def test_splits_are_those_that_a_verifier_expects(bins: int) -> None:
+    """The edges between two others, by levels, in equal parts: written down twice."""
+    rule = edges_rule(1000, bins, 1, Loss.gaussian(Fraction(1)))
+    assert [(each.number + 1, each.level + 1, each.at) for each in rule.splits] == split_of_edges(1, bins - 1)
+    assert max(each.level for each in rule.splits) + 1 == (bins - 1).bit_length()
+
+
+def test_drawn_edges_have_the_chances_of_the_definition() -> None:
+    rule, counts = edges_rule(SIZE, 3, 1, Loss.laplace(Fraction(2))), counted((0, 1, 1, 3))
+    expected = chances(rule, counts)
+    many = 1500
+    drawn = [tuple(rule.chosen(counts, number.to_bytes(32, "big"))) for number in range(many)]
+    keys = sorted(expected, key=lambda key: -expected[key])
+    shown = keys[:6]
+    seen = np.array([*(drawn.count(key) for key in shown), sum(each not in shown for each in drawn)])
+    for factor, right in ((1.0, True), (1.6, False), (0.6, False)):
+        other = replace(rule, splits=tuple(replace(each, rate=each.rate * Fraction(factor)) for each in rule.splits))
+        planted = chances(other, counts)
+        wanted = np.array([planted[key] for key in shown])
+        p = stats.chisquare(seen, many * np.append(wanted, 1 - wanted.sum())).pvalue
+        assert bool(p > 1e-3) == right
+
+
+def test_edges_divide_many_records_evenly() -> None:
+    state = np.random.default_rng(5)
+    records = np.minimum(np.exp(state.normal(4, 0.8, 20_000)).astype(np.int64), 9_999)
+    counts = np.bincount(records, minlength=10_000).astype(np.int64)
+    found = edges_rule(10_000, 10, 1, Loss.gaussian(Fraction(1, 100))).chosen(counts, bytes(32))
+    upto = np.cumsum(counts)[found] / records.size
+    assert np.abs(upto - np.arange(1, 10) / 10).max() < 0.02
+
+
+def test_a_file_without_records_has_edges_too() -> None:
+    """They say nothing, and nothing refuses: whether there are records is not told."""
+    rule = edges_rule(SIZE, 4, 1, Loss.laplace(Fraction(1)))
+    for number in range(20):
+        found = rule.chosen(counted(()), number.to_bytes(32, "big"))
+        assert found == sorted(found)
+        assert 0 <= found[0] <= found[-1] < SIZE
+
+
+def test_too_little_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match="so little budget"):
+        edges_rule(SIZE, 2, 2**20, Loss.laplace(Fraction(1, 10**9)))
+    monkeypatch.setattr("dpdist.privacy.edges.FARTHEST", 4)
+    with pytest.raises(InvalidInput, match="so little budget"):
+        edges_rule(SIZE, 2, 1, Loss.laplace(Fraction(1)))
