@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dpdist.release.predicted import Predicted
     from dpdist.release.story import Release
     from dpdist.spec import Job
-    from dpdist.spec.found_first import FoundFirst
 
 FIRST = 12
 """Answers, and means, variances and quantiles, that a run prints."""
@@ -108,7 +107,7 @@ def plan(
     terminal.print_targets(certificate)
     terminal.print_memory(takes)
     terminal.print_privacy(certificate)
-    terminal.print_parts({each.key: each.share for each in _found_first(planned)})
+    _print_parts(planned)
     terminal.print_beyond(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
@@ -117,12 +116,17 @@ def plan(
     _exit_if_refused(refused)
 
 
-def _found_first(planned: Plan) -> list[FoundFirst]:
-    """What parts of the budget find before the answers are made."""
+def _print_parts(planned: Plan) -> None:
+    """What parts of the budget are for, by the keys of the spec that ask for them; nothing where the answers have all of it."""
     from dpdist.spec.found_first import FoundFirst
 
-    found = (each.declared.guarantee.names for each in planned.job.guarantee.found)
-    return [each for each in found if isinstance(each, FoundFirst)]
+    found = [each.declared.guarantee.names for each in planned.job.guarantee.found]
+    parts = [(each.share, each.key) for each in found if isinstance(each, FoundFirst)]
+    if parts:
+        parts.append((1 - sum(share for share, _ in parts), "the answers"))
+        out.print(
+            "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
+        )
 
 
 def sql(

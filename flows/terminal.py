@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,14 +295,6 @@ def print_clear(
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
     print_answers(shown_rows, found.table.num_rows)
     out.print(str(found), soft_wrap=True)
-
-
-def print_parts(shares: Mapping[str, Fraction]) -> None:
-    """What parts of the budget are for, by the keys of the spec that ask for them; nothing where the answers have all of it."""
-    if shares:
-        parts = {**shares, "the answers": 1 - sum(shares.values())}
-        told = ", ".join(f"{float(100 * share):.3g}% for {what}" for what, share in parts.items())
-        out.print(f"of the budget {told}", soft_wrap=True)
 
 
 def print_beyond(certificate: Mapping[str, Any]) -> None:
