@@ -57,7 +57,9 @@ def bound_steps(workload: Workload) -> int:
 def bound_bytes(workload: Workload) -> int:
     """What ``product_weights`` holds at once: every gram, and of one attribute two copies of each of its own beside ``COPIES`` more."""
     held = _grams_held(workload)
-    squares = sum(count * size**2 for size, count in held) + max((size**2 * (2 * count + COPIES) for size, count in held), default=0)
+    squares = sum(count * size**2 for size, count in held) + max(
+        (size**2 * (2 * count + COPIES) for size, count in held), default=0
+    )
     return 8 * squares if bound_steps(workload) else 0
 
 
