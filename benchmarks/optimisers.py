@@ -72,6 +72,38 @@ def ill_conditioned(n: int, least: float) -> np.ndarray:
     return rows.T @ rows
 
 
+def over_decades(gram: np.ndarray) -> np.ndarray:
+    """The cells scaled by 1 to 1e-4, in a random order."""
+    scales = np.random.default_rng(4).permutation(np.geomspace(1.0, 1e-4, len(gram)))
+    return scales[:, None] * gram * scales
+
+
+def short_ranges(n: int) -> np.ndarray:
+    """2 n random ranges of at most n / 16 cells."""
+    state = np.random.default_rng(5)
+    first, length = state.integers(0, n, 2 * n)[:, None], state.integers(1, n // 16 + 1, 2 * n)[:, None]
+    cells = np.arange(n)
+    rows = ((cells >= first) & (cells < first + length)).astype(float)
+    return rows.T @ rows
+
+
+def normal_rows(n: int) -> np.ndarray:
+    """2 n queries with standard normal entries."""
+    rows = np.random.default_rng(6).standard_normal((2 * n, n))
+    return rows.T @ rows
+
+
+def two_prefixes(n: int) -> np.ndarray:
+    """Prefixes of two attributes together, about sqrt(n) values each."""
+    fewer = 2 ** (math.isqrt(n).bit_length() - 1)
+    return np.kron(prefix(fewer).gram(), prefix(n // fewer).gram())
+
+
+def power_kernel(n: int) -> np.ndarray:
+    """1 / (1 + |i - j|)."""
+    return 1.0 / (1.0 + np.abs(np.arange(n)[:, None] - np.arange(n)))
+
+
 GRAMS: dict[str, Callable[[int], np.ndarray]] = {
     "permuted prefix + 3 I": permuted_prefix,
     "sparse 0/1": sparse_rows,
@@ -79,6 +111,13 @@ GRAMS: dict[str, Callable[[int], np.ndarray]] = {
     "exponential kernel": exponential_kernel,
     "singular values to 1e-6": lambda n: ill_conditioned(n, 1e-6),
     "singular values to 1e-10": lambda n: ill_conditioned(n, 1e-10),
+    "prefix over four decades": lambda n: over_decades(prefix(n).gram()),
+    "all ranges over four decades": lambda n: over_decades(all_ranges(n).gram()),
+    "exponential kernel over four decades": lambda n: over_decades(exponential_kernel(n)),
+    "short ranges": short_ranges,
+    "normal rows": normal_rows,
+    "two prefixes": two_prefixes,
+    "power kernel": power_kernel,
 }
 WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "prefix": lambda n: prefix(n),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -123,7 +124,7 @@ def _print_parts(planned: Plan) -> None:
     found = [each.declared.guarantee.names for each in planned.job.guarantee.found]
     parts = [(each.share, each.key) for each in found if isinstance(each, FoundFirst)]
     if parts:
-        parts.append((1 - sum(share for share, _ in parts), "the answers"))
+        parts.append((1 - sum((share for share, _ in parts), Fraction()), "the answers"))
         out.print(
             "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
         )

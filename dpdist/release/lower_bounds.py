@@ -15,24 +15,39 @@ from dpdist.release.planning import Planning, gram
 from dpdist.strategies import Strategy, laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.strategies.dual_weights import dual_weights
-from dpdist.strategies.product_bound import bound_steps, product_weights
+from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_long, is_separable
 
 NEAR = 0.01
 """Where an optimum is certified this closely no other bound is computed."""
+BOUND_COPIES = 6
+"""Of the gram, whose eigenvalues bound what strategies with Laplace noise can reach."""
 
 
 def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> float | None:
     """What no strategy can beat, beside what the strategies know themselves: of few cells under Laplace noise, and of unions of
     products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise."""
-    factor = UNIT_VARIANCE[norm]
-    found = [_laplace_bound(context, workload)] if norm == "l1" and workload.shape[1] <= DENSE_CELLS else []
-    certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
-    if not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload):
-        found.append(factor * _product_bound(context, workload))
+    found = [_laplace_bound(context, workload)] if _over_cells(workload, norm) else []
+    if _of_products(workload, norm, compared):
+        found.append(UNIT_VARIANCE[norm] * _product_bound(context, workload))
     return max((bound for bound in found if bound > 0), default=None)
+
+
+def lower_bound_bytes(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> int:
+    """What ``lower_bound`` holds at once."""
+    over_cells = BOUND_COPIES * 8 * workload.shape[1] ** 2 if _over_cells(workload, norm) else 0
+    return max(over_cells, bound_bytes(workload) if _of_products(workload, norm, compared) else 0)
+
+
+def _over_cells(workload: Workload, norm: Norm) -> bool:
+    return norm == "l1" and workload.shape[1] <= DENSE_CELLS
+
+
+def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:
+    certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
+    return not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
 
 
 def _laplace_bound(context: Context, workload: Workload) -> float:

@@ -16,7 +16,7 @@ from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
-from dpdist.mechanisms.base import DENSE_CELLS, not_long
+from dpdist.mechanisms.base import not_long
 from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.kept import name_for
 from dpdist.mechanisms.planner import best, candidates, considered, of_worst, planned_effort
@@ -34,7 +34,7 @@ from dpdist.release.chosen import facts_before, prepared
 from dpdist.release.context import Context
 from dpdist.release.costs import column, for_persons
 from dpdist.release.design import Design
-from dpdist.release.lower_bounds import lower_bound
+from dpdist.release.lower_bounds import lower_bound, lower_bound_bytes
 from dpdist.release.means import check_means
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
@@ -241,8 +241,8 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
         )
     compared = _fitting(job, [strategy_of(context, job, name, norm) for name in names])
     names = tuple(strategy.name for strategy in compared)
-    bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
-    Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
+    bound_bytes = lower_bound_bytes(workload, norm, compared)
+    Planning(context).check_memory("the bound that no strategy can beat", bound_bytes)
     lower = lower_bound(context, workload, norm, compared)
     reaches = _reaches(job, compared)
     strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(compared, reaches)
@@ -344,10 +344,6 @@ def _by(planned: Plan, mechanism: str) -> Plan:
     if planned.strategy.name == mechanism:
         return planned
     return next((each for each in alternatives_of(planned) if each.strategy.name == mechanism), planned)
-
-
-BOUND_COPIES = 6
-"""Of the gram, whose eigenvalues bound what strategies with Laplace noise can reach."""
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:

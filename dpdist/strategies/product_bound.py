@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ EVALUATION = 30.0
 """Products of matrices that one evaluation of an attribute takes, about."""
 PARTS = 4
 """Spaces that the values of an attribute are divided into where another one is followed exactly: twice as many gain 0.2 % at most."""
+COPIES = 9
+"""Arrays over pairs of values that one evaluation holds beside the grams: the decomposition and its gradient."""
 
 Place = tuple[int, str]
 """An attribute, and the fingerprint of what a block asks of it."""
@@ -47,9 +50,23 @@ Place = tuple[int, str]
 
 def bound_steps(workload: Workload) -> int:
     """How many evaluations the work allows: the same on every machine. 0 when a single one takes too long."""
-    grams = {(axis, f.fingerprint) for b in workload.blocks for axis, f in zip(b.axes, b.scaled(b.factors), strict=True)}
-    work = EVALUATION * sum(float(workload.domain.shape[axis]) ** 3 for axis, _ in grams)
+    work = EVALUATION * sum(float(size) ** 3 * count for size, count in _grams_held(workload))
     return int(min(STEPS, WORK // max(work, 1.0)))
+
+
+def bound_bytes(workload: Workload) -> int:
+    """What ``product_weights`` holds at once: every gram, and of one attribute two copies of each of its own beside ``COPIES`` more."""
+    held = _grams_held(workload)
+    squares = sum(count * size**2 for size, count in held) + max(
+        (size**2 * (2 * count + COPIES) for size, count in held), default=0
+    )
+    return 8 * squares if bound_steps(workload) else 0
+
+
+def _grams_held(workload: Workload) -> list[tuple[int, int]]:
+    """The size of every attribute that is asked, and in how many ways it is."""
+    grams = {(axis, f.fingerprint) for b in workload.blocks for axis, f in zip(b.axes, b.scaled(b.factors), strict=True)}
+    return [(workload.domain.shape[axis], count) for axis, count in Counter(axis for axis, _ in grams).items()]
 
 
 def product_bound(workload: Workload, *, steps: int | None = None) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import scipy
 
 from dpdist.domain import Domain
 from dpdist.domain.amounts import Amounts
@@ -95,11 +96,17 @@ def moves(context: Context, planned: Plan, folder: Path, neighbours: str, record
 def test_every_record_moves_the_integers_by_no_more_than_is_hidden(
     asked: str, neighbours: str, chosen: dict[str, Any], records: list[Record], tmp_path: Path
 ) -> None:
-    """One joint bound for number, deviations, squares and products; some record reaches it."""
+    """One joint bound for number, deviations, squares and products; some record reaches it, or it is that of two cells that none fills."""
     context, planned = plan_of(tmp_path / "plan", asked, neighbours, **chosen)
     assert planned.job.measured.domain.shares_per_record == SHARES[asked]
     reach = moves(context, planned, tmp_path, neighbours, records)
-    assert 0.98 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
+    declared = planned.grid.sensitivity_squared
+    unfilled = (asked, neighbours, planned.grid.norm) == ("correlation", "replace-one", "l2")
+    assert (0.91 if unfilled else 0.98) * declared <= reach <= (0.92 if unfilled else 1) * declared
+    if unfilled:  # a column's inner bins never take all shares of a record, but the bound is over all pairs of cells
+        rows = np.concatenate(list(planned.grid.row_blocks())).astype(float)
+        apart = scipy.spatial.distance.pdist(rows.T * SHARES[asked], "sqeuclidean")
+        assert apart.max() == pytest.approx(declared, rel=1e-9)
 
 
 def unbalanced(self: Amounts, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

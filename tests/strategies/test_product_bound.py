@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -10,16 +12,18 @@ import numpy as np
 import pytest
 
 from dpdist.domain import Domain
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.machine import engine
 from dpdist.machine.store import Store
-from dpdist.operators import Dense, Identity, Operator, Prefix
+from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix
 from dpdist.release.context import Context, silent
+from dpdist.release.lower_bounds import lower_bound_bytes
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.strategies import coa, dual_bound
+from dpdist.strategies import coa, dual_bound, identity
 from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.product_bound import BlockGrams, bound_steps, product_bound
+from dpdist.strategies.needs import product_bytes
+from dpdist.strategies.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound
 from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
@@ -145,6 +149,34 @@ def test_what_it_does_not_bound() -> None:
         product_bound(predicates(domain, ["x0 == 0 or x1 == 1"]))
     assert bound_steps(of_ways([4096] * 5, 5, [1])) == 0
     assert product_bound(of_ways([4096] * 5, 5, [1])) == 0.0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ((Prefix(300), Identity(280)), (Identity(300), Prefix(280))),
+        tuple((a, b) for a in (Prefix(300), AllRanges(300)) for b in (Prefix(280), AllRanges(280), Identity(280))),
+        ((Prefix(500), Identity(3)),),
+    ],
+)
+def test_it_holds_what_a_plan_says(asked: tuple[tuple[Operator, ...], ...]) -> None:
+    blocks = tuple(Block("b", (0, 1), factors, (), 1.0) for factors in asked)
+    workload = Workload(Domain.of_shape(tuple(factor.shape[1] for factor in asked[0])), blocks)
+    product_bound(of_ways([3, 4], 1, [1, 2]), steps=2)  # what libraries take at their first call
+    tracemalloc.start()
+    product_bound(workload, steps=2)
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0.5 * bound_bytes(workload) <= held <= bound_bytes(workload) <= product_bytes(workload)
+    assert lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
+    assert lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
+
+
+def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    monkeypatch.setattr("dpdist.strategies.product_bound.COPIES", 2**40)
+    with pytest.raises(OutOfMemory, match="the bound that no strategy can beat"):
+        plan(context, load(small.spec(mechanism="identity")))
 
 
 def test_every_union_of_products_shows_how_far_it_is(tmp_path: Path) -> None:
