@@ -30,7 +30,7 @@ from dpdist.domain import Layout
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Chosen, Counts, Grid, StageBytes
 from dpdist.grids.fitted_tables import parts_of
-from dpdist.grids.measured_tables import MeasuredTables, model_of
+from dpdist.grids.measured_tables import MeasuredTables, nearest_of
 from dpdist.grids.model_intervals import expected_distance, half_widths, largest_distances
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.non_negative import covering
@@ -58,7 +58,7 @@ IMPORTANCES = 64
 COPIES = 6
 """Of all candidates' cells, while a model of them is made."""
 DONE = (
-    "answers are those of the non-negative tables that agree with each other and are closest to all measured ones, and where no table "
+    "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no table "
     "that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard error, "
     "and their intervals are no proven ones, but made of simulated noise and of a bound of all errors of their table together, which is "
     "proven; standard errors of the others are those of the unbiased estimate from the first table that holds them, and each interval "
@@ -231,7 +231,7 @@ class Rounds:
         candidates, chosen = tuple(grid.importances), list[int]()
         for number in range(rounds):
             left = [axes for axes in candidates if axes not in tables]
-            scores = self.scores(left, model_of(grid.shape, tables, weights, self.noise), self.noise.deviation / weight)
+            scores = self.scores(left, nearest_of(grid.shape, tables, weights, self.noise), self.noise.deviation / weight)
             picked = left[choose(scores, rate / max(grid.importances.values()), self.key, number)]
             chosen.append(candidates.index(picked))
             measure(picked, weight)
