@@ -8,7 +8,8 @@ them, which has no such errors, starts from it: from what is expected of the tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -19,10 +20,34 @@ import numpy as np
 from dpdist.grids.nearest_tables import Axes, TableFamily
 from dpdist.grids.posterior_tables import posterior_tables
 from dpdist.grids.product_space import OpenTerm, ProductSpace, Sides, product_space_from
-from dpdist.grids.space import Functionals, NotMeasured, largest_sets
+from dpdist.grids.space import Functionals, NotMeasured, TableEstimates, largest_sets
 from dpdist.grids.table_model import TableModel, margin, nearest_model
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
+
+
+@dataclass(frozen=True)
+class AgreedTables(TableEstimates):
+    """What tables say together, if which ones there are did not depend on noise: the closest that agree.
+
+    Attributes:
+        family: with inverse variances as weights.
+    """
+
+    family: TableFamily
+    tables: Mapping[Axes, Matrix] = field(repr=False)
+
+    @cached_property
+    def total(self) -> tuple[float, float]:
+        value = next(float(table.sum()) for table in self.tables.values())
+        return max(value, 1.0), math.sqrt(self.family.variance(()))
+
+    def table(self, axes: Axes) -> tuple[Matrix, Matrix]:
+        found = _margin_of(self.tables, axes)
+        return found, np.full(found.shape, np.sqrt(self.family.variance(axes)))
+
+    def sums(self, axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
+        return vectors @ self.table((axis,))[0], np.sqrt(self.family.variance((axis,), vectors.sum(axis=1)))
 
 
 @dataclass(frozen=True)
@@ -57,25 +82,15 @@ class MeasuredTables(ProductSpace):
 
     def model(self, noise: Noise) -> TableModel:
         """The model of all of them that is published: of what is expected of the tables."""
-        return TableModel(*self.expected(noise))
+        known, wanted = self.together(noise), largest_sets(self.weights)
+        found = posterior_tables(wanted, self.shape, known.total[0], known.table, known.sums)
+        tables = dict(zip(wanted, found, strict=True))
+        return TableModel({axes: _margin_of(tables, axes) for axes in self.weights}, known.total[0])
 
-    def expected(self, noise: Noise) -> tuple[dict[Axes, Matrix], float]:
-        """What is expected of each table, non-negative and in agreement, and the number of records."""
-        axes = tuple(self.unbiased)
+    def together(self, noise: Noise) -> AgreedTables:
+        axes = tuple(self.weights)
         family = TableFamily(axes, self.shape, tuple((self.weights[each] / noise.deviation) ** 2 for each in axes))
-        given = list(self.unbiased.values())
-        agreed, total = dict(zip(axes, family.consistent(given), strict=True)), max(family.total(given), 1.0)
-
-        def read(asked: Axes) -> tuple[Matrix, Matrix]:
-            found = _margin_of(agreed, axes, asked)
-            return found, np.full(found.shape, np.sqrt(family.variance(asked)))
-
-        def sums(axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
-            return vectors @ agreed[axis,], np.sqrt(family.variance((axis,), vectors.sum(axis=1)))
-
-        wanted = largest_sets(axes)
-        found = dict(zip(wanted, posterior_tables(wanted, self.shape, total, read, sums), strict=True))
-        return {each: _margin_of(found, wanted, each) for each in axes}, total
+        return AgreedTables(family, dict(zip(axes, family.consistent(list(self.unbiased.values())), strict=True)))
 
     def first(self, axes: Axes) -> Axes | None:
         """The first table that holds some attributes; None if none does."""
@@ -103,9 +118,9 @@ def nearest_of(
     return nearest_model(shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
 
 
-def _margin_of(tables: Mapping[Axes, Matrix], order: Sequence[Axes], axes: Axes) -> Matrix:
+def _margin_of(tables: Mapping[Axes, Matrix], axes: Axes) -> Matrix:
     """A table from the first that holds it."""
-    held = next(each for each in order if set(axes) <= set(each))
+    held = next(each for each in tables if set(axes) <= set(each))
     return margin(tables[held], held, axes)
 
 
