@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -146,11 +146,6 @@ class RoundsGrid(Grid):
         weights = self.found(held(measured)).weights
         return [Chosen(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
 
-    def modelled(self, measured: Vector, noise: Noise) -> Mapping[Axes, float]:
-        found = self.found(held(measured))
-        bounds = largest_distances(found, self.importances, found.model(noise), noise)
-        return {axes: bounds[axes] for axes in sorted({block.asked_axes for block in self.queries.blocks} & {*bounds})}
-
     def reader(self, workload: Workload) -> Reader:
         return RoundsReader(workload, self)
 
@@ -267,19 +262,23 @@ class RoundsReader:
     def answers(
         self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
-        columns = work.largest(self.columns, held(measured), noise, needed_bytes=8 * COPIES * self.grid.rows)
-        return stored_answers(*columns, wanted, work)
+        needed = 8 * COPIES * self.grid.rows
+        columns, bounds = work.largest(self.columns, held(measured), noise, needed_bytes=needed)
+        if bounds:
+            work.write(Held(np.array([*bounds.values()])), wanted.bounds, {"tables": [list(axes) for axes in bounds]})
+        return replace(stored_answers(*columns, wanted, work), modelled=bounds)
 
-    def columns(self, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
-        """Answers, standard errors and half widths."""
+    def columns(self, measured: Matrix, noise: Noise) -> tuple[tuple[Matrix, Matrix, Matrix], dict[Axes, float]]:
+        """Answers, standard errors and half widths; and the bounds of the tables that come from the model."""
         found = self.grid.found(measured)
         model = found.model(noise)
         bounds = largest_distances(found, self.grid.importances, model, noise)
         parts = [part.axes for part in parts_of(self.workload)]
-        widths = half_widths(found, bounds, [axes for axes in parts if axes in bounds], model, noise)
-        out = [_columns(axes, found, model, noise, widths) for axes in parts]
-        answers, errors, half = (np.concatenate(each) for each in zip(*out, strict=True))
-        return answers, errors, half
+        asked = sorted({*parts} & {*bounds})
+        widths = half_widths(found, bounds, asked, model, noise)
+        answers, errors, half = zip(*(_columns(axes, found, model, noise, widths) for axes in parts), strict=True)
+        columns = np.concatenate(answers), np.concatenate(errors), np.concatenate(half)
+        return columns, {axes: bounds[axes] for axes in asked}
 
 
 def _columns(
