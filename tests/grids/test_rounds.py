@@ -232,7 +232,7 @@ def test_intervals_of_measured_tables_hold_in_very_many_releases() -> None:
 
 
 def test_what_is_expected_of_tables_is_nearer_than_the_nearest_ones() -> None:
-    """Where most cells are nearly empty: the sum of absolute errors of all tables of two attributes, over four releases at either budget."""
+    """Where most cells are nearly empty: absolute errors of all tables of two attributes, over four releases at either budget."""
     state, shape, ratios = np.random.default_rng(1), (16, 12, 10), list[float]()
     first = np.minimum(state.geometric(0.3, 2000) - 1, 9)
     codes = [first + state.integers(0, 6, 2000), first, np.minimum(state.geometric(0.4, 2000) - 1, 9)]
