@@ -58,11 +58,11 @@ IMPORTANCES = 64
 COPIES = 6
 """Of all candidates' cells, while a model of them is made."""
 DONE = (
-    "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no "
-    "table that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard error, "
-    "and their intervals are no proven ones, but made of simulated noise and of a bound of all errors of their table together, which is "
-    "proven; standard errors of the others are those of the unbiased estimate from the first table that holds them, and each interval "
-    "holds that of the unbiased answer, cut at what is possible"
+    "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and "
+    "where no table that holds them was measured, of a model (attributes are independent given those between them): the "
+    "latter have no standard error, and their intervals are no proven ones, but made of simulated noise and of a bound of "
+    "all errors of their table together, which is proven; standard errors of the others are those of the unbiased estimate "
+    "from the first table that holds them, and each interval holds that of the unbiased answer, cut at what is possible"
 )
 
 
