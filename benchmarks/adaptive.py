@@ -10,7 +10,9 @@ squared error of the tables that were asked for over that of the unbiased optimu
 noise; both take the number of records as unknown. 'rounds' is how many tables were chosen. AIM (models of at most 10 MB, 300 iterations)
 and MST are those of private-pgm (``benchmarks/peers/private_pgm.py``), once each; their tables are counted in their synthetic records. CPU
 seconds are those of the mechanism: of measuring, choosing and fitting. 'modelled' is the share of the answers that come from the model,
-'held' the share of their true counts that their intervals hold, 'used' the largest sum of errors of such a table over its bound.
+'held' the share of their true counts that their intervals hold, 'worst' the least such share over counts of one size (0, 1 to 3, 4 to 10,
+11 to 30, 31 to 100, 101 to 1,000 and above), 'used' the largest sum of errors of such a table over its bound. 'nearest' is the same
+release with the model that rounds go by, of the nearest tables, in place of the one that is published.
 FOLDER: see ``benchmarks/record_sets.py``.
 FILE.npz and FILE.json: see ``benchmarks/tables.py``.
 """
@@ -25,20 +27,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tables import counted, records_of, released, tables_of
+from tables import SIZES, counted, records_of, released, tables_of
 
 from dpdist.arrays.vector import held
 from dpdist.domain import Layout
 from dpdist.grids.fitted_tables import Part, parts_of, together, tolerance_for
+from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.model_intervals import half_widths, largest_distances
-from dpdist.grids.rounds import Rounds, rounds_grid
+from dpdist.grids.rounds import Rounds, RoundsGrid, rounds_grid
 from dpdist.privacy.accounting import Loss, rho_for
+from dpdist.privacy.noise import Noise
 from dpdist.workloads import Workload
 
 DELTA = 1e-9
@@ -54,6 +59,7 @@ COLUMNS = (
     "CPU s",
     "modelled",
     "held",
+    "worst",
     "used",
 )
 
@@ -73,34 +79,67 @@ def errors(found: np.ndarray, truth: np.ndarray, raw: float) -> list[str]:
     return [f"{float(((found - truth) ** 2).sum()) / raw:.3f}", f"{relative:.3f}"]
 
 
-def adaptive(
+def measured(
     codes: np.ndarray, workload: Workload, rho: Fraction, seed: int
-) -> tuple[dict[int, np.ndarray], np.ndarray, int, float, float, float, float]:
-    """Tables of two and of three attributes, those that are asked for, the rounds, CPU seconds, and what bounds and intervals hold."""
-    grid, shape = rounds_grid(workload, "add-remove", 1), workload.domain.shape
-    layout = Layout(shape, grid.tables)
-    counts = counted(codes, workload).astype(np.int64)  # in the order of the grid's tables
-    clock, key = time.process_time(), seed.to_bytes(32, "big")
-    noise = grid.noise(Loss.gaussian(rho))
-    values = Rounds(grid, counts, layout, noise, rho, key).values()
-    found = grid.found(values)
-    model = found.model(noise)
-    asked = np.concatenate([model.table(part.axes).ravel() for part in parts_of(workload)])
-    took = time.process_time() - clock
-    both = {
-        ways: np.concatenate([model.table(part.axes).ravel() for part in parts_of(tables_of(shape, ways))])
-        for ways in (2, 3)
-        if len(shape) > ways
-    }
+) -> tuple[RoundsGrid, MeasuredTables, Noise, np.ndarray, float]:
+    """What a release measures, with the true answers and the CPU seconds."""
+    grid = rounds_grid(workload, "add-remove", 1)
+    counts, clock = counted(codes, workload).astype(np.int64), time.process_time()  # in the order of the grid's tables
+    noise, layout = grid.noise(Loss.gaussian(rho)), Layout(grid.shape, grid.tables)
+    values = Rounds(grid, counts, layout, noise, rho, seed.to_bytes(32, "big")).values()
+    return grid, grid.found(values), noise, counts, time.process_time() - clock
+
+
+@dataclass(frozen=True)
+class Made:
+    """Tables of a model: all of two and three attributes, those that are asked for, and what its bounds and intervals hold.
+
+    Attributes:
+        inside: of modelled answers, whether their intervals hold the true counts.
+        true: these counts.
+        used: the largest sum of errors of a table over its bound.
+    """
+
+    both: dict[int, np.ndarray]
+    asked: np.ndarray
+    took: float
+    inside: np.ndarray
+    true: np.ndarray
+    used: float
+
+
+def made(given: tuple[RoundsGrid, MeasuredTables, Noise, np.ndarray, float], workload: Workload, *, nearest: bool) -> Made:
+    """Answers of a model of what was measured."""
+    grid, found, noise, counts, took = given
+    clock = time.process_time()
+    model = found.nearest(noise) if nearest else found.model(noise)
+
+    def answers(tables: Workload) -> np.ndarray:
+        return np.concatenate([model.table(part.axes).ravel() for part in parts_of(tables)])
+
+    asked = answers(workload)
+    took += time.process_time() - clock
+    both = {ways: answers(tables_of(grid.shape, ways)) for ways in (2, 3) if len(grid.shape) > ways}
     bounds = largest_distances(found, grid.importances, model, noise)
     parts = [part for part in parts_of(workload) if part.axes in bounds]
     widths = half_widths(found, bounds, [part.axes for part in parts], model, noise)
-    if not parts:
-        return both, asked, found.rounds, took, 0.0, math.nan, math.nan
-    apart = [np.abs(model.table(part.axes).ravel() - counts[part.first : part.stop]) for part in parts]
-    inside = np.concatenate([each <= widths[part.axes].ravel() for each, part in zip(apart, parts, strict=True)])
-    used = max(float(each.sum()) / bounds[part.axes] for each, part in zip(apart, parts, strict=True))
-    return both, asked, found.rounds, took, inside.size / asked.size, float(inside.mean()), used
+    nothing = [np.zeros(0)]
+    true = [counts[part.first : part.stop] for part in parts]
+    apart = [np.abs(model.table(part.axes).ravel() - each) for part, each in zip(parts, true, strict=True)]
+    inside = [each <= widths[part.axes].ravel() for each, part in zip(apart, parts, strict=True)]
+    used = max((float(each.sum()) / bounds[part.axes] for each, part in zip(apart, parts, strict=True)), default=math.nan)
+    return Made(both, asked, took, np.concatenate(inside or nothing), np.concatenate(true or nothing), used)
+
+
+def held_by(found: list[Made]) -> list[str]:
+    """The share of modelled answers, those of them that intervals hold, the least such share by size, and what bounds hold."""
+    inside, true = (np.concatenate([getattr(each, name) for each in found]) for name in ("inside", "true"))
+    share = f"{inside.size / sum(each.asked.size for each in found):.3f}"
+    if not inside.size:
+        return [share, "", "", ""]
+    size = np.searchsorted(SIZES, true, side="right")
+    worst = min(float(inside[size == k].mean()) for k in np.unique(size))
+    return [share, f"{inside.mean():.3f}", f"{worst:.3f}", f"{max(each.used for each in found):.2f}"]
 
 
 def rows(
@@ -109,23 +148,25 @@ def rows(
     """The lines of one workload and budget."""
     workload, records = tables_of(sizes, ways), len(codes)
     truth, parts, rho = counted(codes, workload), parts_of(workload), rho_for(epsilon, DELTA)
-    unbiased = released(workload, truth, epsilon)
+    unbiased = released(workload, codes, epsilon, of=workload)
     raw, clock = float(((held(unbiased.answer) - truth) ** 2).sum()), time.process_time()
     fitted, _ = together(parts, sizes, None, tolerance_for(parts, held(unbiased.error)), held(unbiased.answer))
     took, own = time.process_time() - clock, f"{variation(parts, fitted, truth, records):.4f}"
     both = [own, ""] if ways == 2 else ["", own]
     yield [f"{ways}-way", f"{epsilon:g}", "marginals", *both, *errors(fitted, truth, raw), "", f"{took:.1f}"]
     every = {k: (tables_of(sizes, k), counted(codes, tables_of(sizes, k))) for k in (2, 3) if len(sizes) > k}
-    made = [adaptive(codes, workload, rho, seed) for seed in range(given.repeats)]
-    variations = [
-        f"{np.mean([variation(parts_of(w), each[0][k], t, records) for each in made]):.4f}" for k, (w, t) in every.items()
-    ]
-    told = [*variations, ""][:2]
-    asked = np.mean([[float(text) for text in errors(each[1], truth, raw)] for each in made], axis=0)
-    means = [f"{np.mean([each[place] for each in made]):.1f}" for place in (2, 3)]
-    held_by = [f"{np.mean([each[place] for each in made]):.3f}" for place in (4, 5)]
-    used = f"{max(each[6] for each in made):.2f}"
-    yield [f"{ways}-way", f"{epsilon:g}", "adaptive", *told, *(f"{each:.3f}" for each in asked), *means, *held_by, used]
+    releases = [measured(codes, workload, rho, seed) for seed in range(given.repeats)]
+    rounds = f"{np.mean([each[1].rounds for each in releases]):.1f}"
+    for name in ("nearest", "adaptive"):
+        found = [made(each, workload, nearest=name == "nearest") for each in releases]
+        variations = [
+            f"{np.mean([variation(parts_of(w), each.both[k], t, records) for each in found]):.4f}"
+            for k, (w, t) in every.items()
+        ]
+        asked = np.mean([[float(text) for text in errors(each.asked, truth, raw)] for each in found], axis=0)
+        cpu = f"{np.mean([each.took for each in found]):.1f}"
+        told = [*[*variations, ""][:2], *(f"{each:.3f}" for each in asked), rounds, cpu, *held_by(found)]
+        yield [f"{ways}-way", f"{epsilon:g}", name, *told]
     for name in ("mst", "aim") if given.private_pgm and ways == 2 else ():
         folder, python = given.private_pgm
         peer = Path(__file__).parent / "peers" / "private_pgm.py"

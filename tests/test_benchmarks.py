@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -283,12 +284,33 @@ def test_worst(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_adaptive(tmp_path: Path) -> None:
-    """On drawn records that are independent the model is right, and chosen tables are better than all."""
+    """On drawn records that are independent the model is right, chosen tables are better than all, and expected ones than the nearest."""
     table = table_of(tmp_path, "adaptive", "--epsilon", "1", "--ways", "2", "--repeats", "1")
-    optimum, adaptive = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 2-way"))
-    assert (optimum[2], adaptive[2]) == ("marginals", "adaptive")
-    assert float(adaptive[3]) < float(optimum[3])
-    assert 0 < float(adaptive[4]) < 0.5
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| 2-way")]
+    assert [row[2] for row in rows] == ["marginals", "nearest", "adaptive"]
+    optimum, nearest, adaptive = (float(row[3]) for row in rows)
+    assert adaptive < nearest < optimum
+    assert 0 < float(rows[2][4]) < 0.5
+    assert float(rows[2][10]) >= float(rows[2][11]) >= 0.9
+
+
+def test_imputed(tmp_path: Path) -> None:
+    """One release of few records, three sets: intervals of large and of empty cells hold most true numbers, and not by being endless."""
+    state = np.random.default_rng(4)
+    first = state.integers(0, 3, 600)
+    columns = {"a": first, "b": (first + (state.random(600) < 0.4)) % 3, "c": state.integers(0, 2, 600)}
+    np.savez(tmp_path / "few.npz", **columns)
+    (tmp_path / "few.json").write_text(json.dumps({"a": 3, "b": 3, "c": 2}))
+    options = ("--only", "few", "--mechanism", "adaptive", "--epsilon", "2", "--releases", "1", "--made", "3")
+    head, _, row = (
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in table_of(tmp_path, "imputed", str(tmp_path), *options).splitlines()
+        if line.startswith("|")
+    )
+    found = dict(zip(head, row, strict=True))
+    assert (found["set"], found["mechanism"], found["epsilon"]) == ("few", "adaptive", "2")
+    assert min(float(found[kind]) for kind in ("one", "two", "halves")) >= 0.7
+    assert 0 < float(found["error"]) < float(found["half"]) < 100
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.posterior_tables import posterior_tables
-from dpdist.grids.space import MOST_PRODUCTS, NotMeasured
+from dpdist.grids.space import MOST_PRODUCTS, NotMeasured, TableEstimates
 from dpdist.operators import Matrix
 
 MOST_CELLS = 2**22
@@ -169,15 +169,13 @@ def model(published: Published, redrawn: int = 0) -> Model:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
     seed = int(measurement.digest[:12], 16)
     try:
-        total = _total(published, seed, redrawn)
-        tables = posterior_tables(
-            axes,
-            domain.shape,
-            total,
-            lambda each: _read(published, each, domain.shape),
-            lambda axis, vectors: published.estimates({axis: vectors}),
-            (seed, redrawn) if redrawn else None,
-        )
+        known = space.together(measurement.noise) or _Unbiased(published)
+        total, error = known.total
+        if redrawn:
+            level = np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()
+            total += error * float(scipy.special.ndtri(level))
+        draw = (seed, redrawn) if redrawn else None
+        tables = posterior_tables(axes, domain.shape, max(total, 1e-9), known.table, known.sums, draw)
     except NotMeasured:
         raise InvalidInput(
             "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
@@ -185,28 +183,37 @@ def model(published: Published, redrawn: int = 0) -> Model:
     return Model(domain.plain, axes, tuple(tables), seed + (redrawn << 48))
 
 
-def _total(published: Published, seed: int, redrawn: int) -> float:
-    """The number of records, from the attribute that says it best; of a draw, with the noise that it may have. Raises: NotMeasured."""
-    sizes = enumerate(published.measurement.domain.shape[: len(published.measurement.domain.plain)])
-    found = [published.estimates({axis: np.ones((1, size))}) for axis, size in sizes]
-    value, error = min(((float(values[0]), float(errors[0])) for values, errors in found), key=lambda each: each[1])
-    if redrawn:
-        level = np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()
-        value += error * float(scipy.special.ndtri(level))
-    return max(value, 1e-9)
+@dataclass(frozen=True)
+class _Unbiased(TableEstimates):
+    """What the measurement says of each table by itself, without a bias."""
 
+    published: Published
 
-def _read(published: Published, axes: Axes, shape: Sequence[int]) -> tuple[Matrix, Matrix]:
-    """Unbiased estimates of a table and their standard errors, in records. Raises: NotMeasured."""
-    sizes = tuple(shape[axis] for axis in axes)
-    values, errors = np.empty(math.prod(sizes)), np.empty(math.prod(sizes))
-    units = {axis: np.eye(shape[axis]) for axis in axes}
-    for start in range(0, values.size, MOST_PRODUCTS):
-        stop = min(start + MOST_PRODUCTS, values.size)
-        places = np.unravel_index(np.arange(start, stop), sizes)
-        vectors = {axis: units[axis][place] for axis, place in zip(axes, places, strict=True)}
-        values[start:stop], errors[start:stop] = published.estimates(vectors)
-    return values.reshape(sizes), errors.reshape(sizes)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the attributes."""
+        return self.published.measurement.domain.shape
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """From the attribute that says it best."""
+        plain = enumerate(self.shape[: len(self.published.measurement.domain.plain)])
+        found = [self.sums(axis, np.ones((1, size))) for axis, size in plain]
+        return min(((float(values[0]), float(errors[0])) for values, errors in found), key=lambda each: each[1])
+
+    def table(self, axes: Axes) -> tuple[Matrix, Matrix]:
+        sizes = tuple(self.shape[axis] for axis in axes)
+        values, errors = np.empty(math.prod(sizes)), np.empty(math.prod(sizes))
+        units = {axis: np.eye(self.shape[axis]) for axis in axes}
+        for start in range(0, values.size, MOST_PRODUCTS):
+            stop = min(start + MOST_PRODUCTS, values.size)
+            places = np.unravel_index(np.arange(start, stop), sizes)
+            vectors = {axis: units[axis][place] for axis, place in zip(axes, places, strict=True)}
+            values[start:stop], errors[start:stop] = self.published.estimates(vectors)
+        return values.reshape(sizes), errors.reshape(sizes)
+
+    def sums(self, axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
+        return self.published.estimates({axis: vectors})
 
 
 def _information(table: Matrix, axes: Axes, axis: int, given: Axes) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +33,11 @@ class Wanted:
         return f"{self.folder}/answer", f"{self.folder}/error", f"{self.folder}/half-width"
 
     @property
+    def bounds(self) -> str:
+        """Name of the bounds of tables that come from a model; the facts beside them name the tables."""
+        return f"{self.folder}/bounds"
+
+    @property
     def cells(self) -> str:
         """Name of fitted non-negative cells, where they are asked for."""
         return f"{self.folder}/cells"
@@ -43,12 +49,15 @@ class Answers:
 
     Attributes:
         effect: what a fit of non-negative cells did to the errors; None where none was made.
+        modelled: of each table that was asked for and comes from a model: a bound of the sum of its absolute errors, in counts, which holds
+            with a probability of 95 % for all of them at once, whatever the data are.
     """
 
     answer: Vector
     error: Vector
     half_width: Vector
     effect: Effect | None = field(default=None, kw_only=True)
+    modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
 
 
 class Reader(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -207,12 +207,6 @@ class Grid(ABC):
         """The tables that were chosen while they were measured, in their order; none where the spec alone decides."""
         del measured, noise
         return ()
-
-    def modelled(self, measured: Vector, noise: Noise) -> Mapping[tuple[int, ...], float]:
-        """Of each table that was asked for and comes from a model: a bound of the sum of its absolute errors, in counts, which holds with
-        a probability of 95 % for all of them at once, whatever the data are."""
-        del measured, noise
-        return {}
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The measurement with its strategy, as readers get it: everything in it is public once it is committed.

@@ -2,11 +2,13 @@
 
 A question is read from the first table that holds all its attributes, and from no other. Which table that is was settled before its noise
 was drawn, so that its error is that of fresh noise: errors and intervals are exact, whatever was chosen before and after. What tables
-say together, weighted by how precise they are, would be biased: which ones there are depends on the noise of those before.
+say together, weighted by how precise they are, is biased: which ones there are depends on the noise of those before. The model of all of
+them, which has no such errors, starts from it: from what is expected of the tables (``posterior_tables``), given all that was measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,12 +17,37 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.grids.nearest_tables import Axes
+from dpdist.grids.nearest_tables import Axes, TableFamily
+from dpdist.grids.posterior_tables import posterior_tables
 from dpdist.grids.product_space import OpenTerm, ProductSpace, Sides, product_space_from
-from dpdist.grids.space import Functionals, NotMeasured
-from dpdist.grids.table_model import TableModel, table_model
+from dpdist.grids.space import Functionals, NotMeasured, TableEstimates, largest_sets
+from dpdist.grids.table_model import TableModel, margin, nearest_model
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
+
+
+@dataclass(frozen=True)
+class AgreedTables(TableEstimates):
+    """What tables say together, if which ones there are did not depend on noise: the closest that agree.
+
+    Attributes:
+        family: with inverse variances as weights.
+    """
+
+    family: TableFamily
+    tables: Mapping[Axes, Matrix] = field(repr=False)
+
+    @cached_property
+    def total(self) -> tuple[float, float]:
+        value = next(float(table.sum()) for table in self.tables.values())
+        return max(value, 1.0), math.sqrt(self.family.variance(()))
+
+    def table(self, axes: Axes) -> tuple[Matrix, Matrix]:
+        found = _margin_of(self.tables, axes)
+        return found, np.full(found.shape, np.sqrt(self.family.variance(axes)))
+
+    def sums(self, axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
+        return vectors @ self.table((axis,))[0], np.sqrt(self.family.variance((axis,), vectors.sum(axis=1)))
 
 
 @dataclass(frozen=True)
@@ -49,9 +76,21 @@ class MeasuredTables(ProductSpace):
             out[term.axes] = values.reshape(term.shape) / term.multiplier
         return out
 
+    def nearest(self, noise: Noise) -> TableModel:
+        """The model of all of them that rounds go by: of the nearest tables that agree."""
+        return nearest_of(self.shape, self.unbiased, self.weights, noise)
+
     def model(self, noise: Noise) -> TableModel:
-        """The model of all of them."""
-        return model_of(self.shape, self.unbiased, self.weights, noise)
+        """The model of all of them that is published: of what is expected of the tables."""
+        known, wanted = self.together(noise), largest_sets(self.weights)
+        found = posterior_tables(wanted, self.shape, known.total[0], known.table, known.sums)
+        tables = dict(zip(wanted, found, strict=True))
+        return TableModel({axes: _margin_of(tables, axes) for axes in self.weights}, known.total[0])
+
+    def together(self, noise: Noise) -> AgreedTables:
+        axes = tuple(self.weights)
+        family = TableFamily(axes, self.shape, tuple((self.weights[each] / noise.deviation) ** 2 for each in axes))
+        return AgreedTables(family, dict(zip(axes, family.consistent(list(self.unbiased.values())), strict=True)))
 
     def first(self, axes: Axes) -> Axes | None:
         """The first table that holds some attributes; None if none does."""
@@ -72,9 +111,17 @@ class MeasuredTables(ProductSpace):
         return {**about, "choosing": {"rate": str(self.rate), "rounds": self.rounds}}, arrays
 
 
-def model_of(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, int], noise: Noise) -> TableModel:
+def nearest_of(
+    shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, int], noise: Noise
+) -> TableModel:
     """The model of unbiased tables, of which each was multiplied with a weight before noise was added."""
-    return table_model(shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
+    return nearest_model(shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
+
+
+def _margin_of(tables: Mapping[Axes, Matrix], axes: Axes) -> Matrix:
+    """A table from the first that holds it."""
+    held = next(each for each in tables if set(axes) <= set(each))
+    return margin(tables[held], held, axes)
 
 
 def measured_tables_from(

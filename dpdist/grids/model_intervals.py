@@ -28,7 +28,7 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from dpdist.grids.measured_tables import MeasuredTables, model_of
+from dpdist.grids.measured_tables import MeasuredTables, nearest_of
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.table_model import TableModel
 from dpdist.operators import Matrix
@@ -58,11 +58,11 @@ def largest_distances(
 
     Args:
         importances: of the tables that rounds choose from.
-        model: of all that was measured.
+        model: whose answers are published.
     """
     before, last = found.terms[:-1], found.terms[-1].axes
     rows = sum(term.rows for term in before)
-    former = replace(found, terms=before, values=found.values[:rows]).model(noise)
+    former = replace(found, terms=before, values=found.values[:rows]).nearest(noise)
     left = [axes for axes in importances if axes not in {term.axes for term in before}]
     deviation = noise.deviation / found.weights[last]
     apart = np.abs(found.unbiased[last] - np.rint(former.table(last)))
@@ -102,7 +102,7 @@ def half_widths(
             axes: model.table(axes) + noise.kind.simulated(state, table.shape) * (noise.deviation / found.weights[axes])
             for axes, table in found.unbiased.items()
         }
-        other = model_of(found.shape, drawn, found.weights, noise)
+        other = nearest_of(found.shape, drawn, found.weights, noise)
         for axes in squares:
             squares[axes] += (other.table(axes) - model.table(axes)) ** 2 / DRAWS
     out = {}

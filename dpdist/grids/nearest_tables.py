@@ -47,7 +47,7 @@ class TableFamily:
     @cached_property
     def _shared(self) -> list[list[Axes]]:
         """Of each table the attribute sets, small ones first, that other tables contain, too."""
-        inside = [[s for k in range(len(t) + 1) for s in combinations(t, k)] for t in self.axes]
+        inside = [list(_inside(axes)) for axes in self.axes]
         times: dict[Axes, int] = {}
         for each in inside:
             for s in each:
@@ -58,6 +58,28 @@ class TableFamily:
         """The number of records as all tables give it together."""
         shares = [weight / table.size for weight, table in zip(self.weights, tables, strict=True)]
         return float(sum(share * table.sum() for share, table in zip(shares, tables, strict=True)) / sum(shares))
+
+    @cached_property
+    def _precisions(self) -> dict[Axes, float]:
+        """Of every attribute set within a table: the inverse variance of its residual as all tables give it, before it is centred."""
+        out: dict[Axes, float] = {}
+        for axes, weight in zip(self.axes, self.weights, strict=True):
+            for s in _inside(axes):
+                out[s] = out.get(s, 0.0) + weight * self.size(s) / self.size(axes)
+        return out
+
+    def variance(self, axes: Axes, cells: Matrix | float = 1.0) -> Matrix:
+        """The variance of a cell of the closest tables that come from one set of residuals, where weights are inverse variances.
+
+        Args:
+            axes: within a table.
+            cells: of a table of one attribute: of sums of so many cells instead.
+        """
+        out = np.zeros_like(np.asarray(cells, dtype=np.float64))
+        for s in _inside(axes):
+            centred = math.prod(1.0 - cells / self.shape[axis] for axis in s)
+            out = out + (cells if s else cells**2) * (self.size(s) / self.size(axes)) ** 2 * centred / self._precisions[s]
+        return out
 
     def consistent(self, tables: Sequence[Matrix]) -> list[Matrix]:
         """The closest tables that come from one set of residuals."""
@@ -87,6 +109,11 @@ class TableFamily:
         for s, part in parts.items():
             out += within(part, s, axes)
         return out
+
+
+def _inside(axes: Axes) -> Iterator[Axes]:
+    """The attribute sets within one, small ones first."""
+    return (s for k in range(len(axes) + 1) for s in combinations(axes, k))
 
 
 def within(table: Matrix, axes: Axes, wider: Axes) -> Matrix:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -30,7 +30,7 @@ from dpdist.domain import Layout
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Chosen, Counts, Grid, StageBytes
 from dpdist.grids.fitted_tables import parts_of
-from dpdist.grids.measured_tables import MeasuredTables, model_of
+from dpdist.grids.measured_tables import MeasuredTables, nearest_of
 from dpdist.grids.model_intervals import expected_distance, half_widths, largest_distances
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.non_negative import covering
@@ -58,11 +58,11 @@ IMPORTANCES = 64
 COPIES = 6
 """Of all candidates' cells, while a model of them is made."""
 DONE = (
-    "answers are those of the non-negative tables that agree with each other and are closest to all measured ones, and where no table "
-    "that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard error, "
-    "and their intervals are no proven ones, but made of simulated noise and of a bound of all errors of their table together, which is "
-    "proven; standard errors of the others are those of the unbiased estimate from the first table that holds them, and each interval "
-    "holds that of the unbiased answer, cut at what is possible"
+    "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and "
+    "where no table that holds them was measured, of a model (attributes are independent given those between them): the "
+    "latter have no standard error, and their intervals are no proven ones, but made of simulated noise and of a bound of "
+    "all errors of their table together, which is proven; standard errors of the others are those of the unbiased estimate "
+    "from the first table that holds them, and each interval holds that of the unbiased answer, cut at what is possible"
 )
 
 
@@ -146,11 +146,6 @@ class RoundsGrid(Grid):
         weights = self.found(held(measured)).weights
         return [Chosen(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
 
-    def modelled(self, measured: Vector, noise: Noise) -> Mapping[Axes, float]:
-        found = self.found(held(measured))
-        bounds = largest_distances(found, self.importances, found.model(noise), noise)
-        return {axes: bounds[axes] for axes in sorted({block.asked_axes for block in self.queries.blocks} & {*bounds})}
-
     def reader(self, workload: Workload) -> Reader:
         return RoundsReader(workload, self)
 
@@ -231,7 +226,7 @@ class Rounds:
         candidates, chosen = tuple(grid.importances), list[int]()
         for number in range(rounds):
             left = [axes for axes in candidates if axes not in tables]
-            scores = self.scores(left, model_of(grid.shape, tables, weights, self.noise), self.noise.deviation / weight)
+            scores = self.scores(left, nearest_of(grid.shape, tables, weights, self.noise), self.noise.deviation / weight)
             picked = left[choose(scores, rate / max(grid.importances.values()), self.key, number)]
             chosen.append(candidates.index(picked))
             measure(picked, weight)
@@ -267,19 +262,23 @@ class RoundsReader:
     def answers(
         self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
-        columns = work.largest(self.columns, held(measured), noise, needed_bytes=8 * COPIES * self.grid.rows)
-        return stored_answers(*columns, wanted, work)
+        needed = 8 * COPIES * self.grid.rows
+        columns, bounds = work.largest(self.columns, held(measured), noise, needed_bytes=needed)
+        if bounds:
+            work.write(Held(np.array([*bounds.values()])), wanted.bounds, {"tables": [list(axes) for axes in bounds]})
+        return replace(stored_answers(*columns, wanted, work), modelled=bounds)
 
-    def columns(self, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
-        """Answers, standard errors and half widths."""
+    def columns(self, measured: Matrix, noise: Noise) -> tuple[tuple[Matrix, Matrix, Matrix], dict[Axes, float]]:
+        """Answers, standard errors and half widths; and the bounds of the tables that come from the model."""
         found = self.grid.found(measured)
         model = found.model(noise)
         bounds = largest_distances(found, self.grid.importances, model, noise)
         parts = [part.axes for part in parts_of(self.workload)]
-        widths = half_widths(found, bounds, [axes for axes in parts if axes in bounds], model, noise)
-        out = [_columns(axes, found, model, noise, widths) for axes in parts]
-        answers, errors, half = (np.concatenate(each) for each in zip(*out, strict=True))
-        return answers, errors, half
+        asked = sorted({*parts} & {*bounds})
+        widths = half_widths(found, bounds, asked, model, noise)
+        answers, errors, half = zip(*(_columns(axes, found, model, noise, widths) for axes in parts), strict=True)
+        columns = np.concatenate(answers), np.concatenate(errors), np.concatenate(half)
+        return columns, {axes: bounds[axes] for axes in asked}
 
 
 def _columns(

@@ -16,6 +16,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
+from dpdist.privacy.noise import Noise
 
 TOLERANCE = 1e-7
 """Parts of a function that are this small relative to it are rounding error."""
@@ -87,6 +88,23 @@ class NotMeasured(InvalidInput):
         return f"the measurement lacks the table of the attributes {self.axes}"
 
 
+class TableEstimates(ABC):
+    """What is known of tables of whole attributes: numbers of records with their standard errors, which come second."""
+
+    @property
+    @abstractmethod
+    def total(self) -> tuple[float, float]:
+        """The number of all records. Raises: NotMeasured, as the others do."""
+
+    @abstractmethod
+    def table(self, axes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
+        """The table of some attributes, ascending."""
+
+    @abstractmethod
+    def sums(self, axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
+        """Sums over some values of one attribute, given as vectors of zeros and ones, (sums, values)."""
+
+
 class MeasuredSpace(ABC):
     """A measurement with its strategy, open to every question that it determines.
 
@@ -101,6 +119,11 @@ class MeasuredSpace(ABC):
     @property
     def withheld(self) -> str | None:
         """Why readers can ask no further questions of it; None where they can."""
+        return None
+
+    def together(self, noise: Noise) -> TableEstimates | None:
+        """What models start from, where it is more than what ``read`` gives: it may be biased; None where it is the same."""
+        del noise
         return None
 
     @abstractmethod

@@ -1,9 +1,10 @@
-"""Tables of all attribute sets, made of a few noisy ones: the model of adaptive rounds. No cell of a domain is held.
+"""Tables of all attribute sets, made of a few that agree: the model of adaptive rounds. No cell of a domain is held.
 
-Measured tables are brought to the nearest non-negative ones that agree (``nearest_tables``). Two attributes that no measured table holds
-together are taken for independent given those between them, along the tree of measured pairs of largest mutual information (Chow & Liu
-1968). A table of three or more attributes that was not measured is the one of largest entropy with the tables of one attribute less
-(iterative proportional fitting). All of it is post-processing, and none of it is unbiased.
+While rounds are chosen, measured tables are brought to the nearest non-negative ones that agree (``nearest_tables``), and what is
+expected of them is published (``measured_tables``). Two attributes that no measured table holds together are taken for independent given
+those between them, along the tree of measured pairs of largest mutual information (Chow & Liu 1968). A table of three or more attributes
+that was not measured is the one of largest entropy with the tables of one attribute less (iterative proportional fitting). All of it is
+post-processing, and none of it is unbiased.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ class TableModel:
             yield axis, np.outer(self.fitted[(first,)], self.fitted[(axis,)]) / self.total
 
 
-def table_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, float]) -> TableModel:
-    """The model of unbiased tables.
+def nearest_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, float]) -> TableModel:
+    """The model of the nearest tables to unbiased ones.
 
     Args:
         tables: unbiased, one of each attribute among them, in the order in which they were measured.

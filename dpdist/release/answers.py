@@ -14,7 +14,7 @@ from dpdist.grids.base import Grid, Measured
 from dpdist.grids.fitted_tables import fitted_answers
 from dpdist.grids.non_negative import RULE, effect_of
 from dpdist.identities import digest_of
-from dpdist.machine.store import StoredArray
+from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.release.certificate import possible
@@ -35,6 +35,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     asked = {"asked": options, "others": [stored.digest for _, stored in others]}
     if options.non_negative:
         asked["rule"] = RULE
+    if planned.grid.done is not None:
+        asked["done"] = planned.grid.done
     wanted = _wanted(planned, measured, asked)
     found = _kept(context, wanted)
     if found is not None:
@@ -105,7 +107,16 @@ def _kept(context: Context, wanted: Wanted) -> Answers | None:
         return None
     answer, error, half_width = (StoredVector(store, store.open(name)) for name in wanted.names)
     effect = effect_of(store.open(wanted.cells).facts) if store.exists(wanted.cells) else None
-    return Answers(answer, error, half_width, effect=effect)
+    return Answers(answer, error, half_width, effect=effect, modelled=_bounds(store, wanted))
+
+
+def _bounds(store: Store, wanted: Wanted) -> dict[tuple[int, ...], float]:
+    """The bounds of tables that come from a model."""
+    if not store.exists(wanted.bounds):
+        return {}
+    kept = store.open(wanted.bounds)
+    values = held(StoredVector(store, kept)).tolist()
+    return {tuple(axes): value for axes, value in zip(kept.facts["tables"], values, strict=True)}
 
 
 def in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:

@@ -96,7 +96,7 @@ def publish(
             **claims,
             "measurement": about,
             **_told(job.workload, made),
-            **_chosen(context, planned, measured),
+            **_chosen(context, planned, measured, answers),
             **({"whole_windows": [each and each.facts() for each in whole]} if whole else {}),
         },
         formats=outputs.output.formats,
@@ -267,14 +267,15 @@ def _told(workload: AskedQueries, made: dict[str, pa.Table]) -> dict[str, Any]:
     }
 
 
-def _chosen(context: Context, planned: Plan, measured: StoredArray) -> dict[str, Any]:
+def _chosen(context: Context, planned: Plan, measured: StoredArray, answers: Answers) -> dict[str, Any]:
     """The tables that were chosen while they were measured, in their order, with the standard error of a cell; and those that
     come from a model of these, with a bound of their errors."""
     names = planned.workload.domain.names
     chosen = planned.grid.chosen(StoredVector(context.store, measured), planned.noise)
     told = [{"table": [names[axis] for axis in each.axes], "standard_error": each.deviation} for each in chosen]
-    bounds = planned.grid.modelled(StoredVector(context.store, measured), planned.noise)
-    models = [{"table": [names[axis] for axis in axes], "sum_of_errors_at_most": bound} for axes, bound in bounds.items()]
+    models = [
+        {"table": [names[axis] for axis in axes], "sum_of_errors_at_most": bound} for axes, bound in answers.modelled.items()
+    ]
     return {name: each for name, each in {"rounds": told, "modelled": models}.items() if each}
 
 

@@ -238,3 +238,20 @@ def test_fitting_together_takes_the_memory_that_is_planned() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert values.nbytes * 8 < peak < values.nbytes * fitted_tables.COPIES
+
+
+def test_variances_of_tables_that_agree_are_those_of_their_noise() -> None:
+    """By simulation, within five standard deviations; of sums of cells, too. Weights twice as large are found."""
+    axes, shape, weights, draws = ((0,), (1,), (0, 1), (1, 2)), (3, 4, 2), (1.0, 0.25, 0.5, 4.0), 3000
+    family, state = TableFamily(axes, shape, weights), np.random.default_rng(6)
+    made: list[list[np.ndarray]] = []
+    for _ in range(draws):
+        noise = [state.normal(size=[shape[axis] for axis in each]) / w**0.5 for each, w in zip(axes, weights, strict=True)]
+        made.append(family.consistent(noise))
+    for place, each in enumerate(axes):
+        found = np.mean([np.square(tables[place]).mean() for tables in made]) / family.variance(each)
+        assert abs(found - 1) < 5 * (2 / draws) ** 0.5
+        assert abs(2 * found - 1) > 5 * (2 / draws) ** 0.5
+    two, whole = (np.mean([tables[1][:cells].sum() ** 2 for tables in made]) for cells in (2, 4))
+    assert two / family.variance((1,), np.array([2.0]))[0] == pytest.approx(1, abs=5 * (2 / draws) ** 0.5)
+    assert whole / family.variance(()) == pytest.approx(1, abs=5 * (2 / draws) ** 0.5)

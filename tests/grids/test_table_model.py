@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from dpdist.grids.nearest_tables import Axes
-from dpdist.grids.table_model import TableModel, margin, table_model
+from dpdist.grids.table_model import TableModel, margin, nearest_model
 
 SHAPE = (2, 3, 2, 3)
 
@@ -69,7 +69,7 @@ def test_noisy_tables_become_non_negative_ones_that_agree() -> None:
     state, cells = np.random.default_rng(5), joint(((0, 1), 1), ((1, 2), 2))
     axes = [*combinations(range(4), 1), (0, 1), (1, 2)]
     noisy = {each: margin(cells, (0, 1, 2, 3), each) + 30 * state.standard_normal([SHAPE[a] for a in each]) for each in axes}
-    found = table_model(SHAPE, noisy, dict.fromkeys(axes, 1 / 30**2))
+    found = nearest_model(SHAPE, noisy, dict.fromkeys(axes, 1 / 30**2))
     for each in (*axes, (0, 2), (0, 1, 2), (0, 1, 2, 3)):
         table = found.table(each)
         assert table.min() >= 0
