@@ -140,7 +140,7 @@ def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
     try:
         return ReleaseSpec.model_validate(content)
     except ValidationError as error:
-        raise InvalidSpec(explained(error, lines, name)) from None
+        raise InvalidSpec(explained(error, content, lines, name)) from None
 
 
 def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes) -> Job:
