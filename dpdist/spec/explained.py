@@ -78,9 +78,9 @@ def _form(place: Place, kind: str, content: object) -> int:
     """Where in a problem's place Pydantic names a form that the value may have, counted from the last one; -1 where it does not."""
     found = -1
     for number, part in enumerate(place):
-        if isinstance(content, dict) and part in content:
-            content = content[part]
-        elif isinstance(content, list | tuple) and isinstance(part, int) and part < len(content):
+        if (isinstance(content, dict) and part in content) or (
+            isinstance(content, list | tuple) and isinstance(part, int) and part < len(content)
+        ):
             content = content[part]
         elif number < len(place) - 1 or kind not in ("missing", "extra_forbidden"):
             found = number

@@ -323,7 +323,7 @@ def test_no_wrong_value_at_any_place_is_answered_with_names_of_our_code() -> Non
             "week",
             "spec: domain.age.levels.half: a mapping of keys or a list is needed (found 'week'); write 'key: value' lines below it",
         ),
-        (("domain", "age", "levels", "half"), {"a": "b"}, "spec: domain.age.levels.half.a: a list is needed (found 'b'); write [first, second]"),
+        (("domain", "age", "levels", "half"), {"a": "b"}, "spec: domain.age.levels.half.a: a list is needed (found 'b')"),
         (
             ("domain",),
             {"age": {"from": 0, "to": 11, "levels": "no.csv"}},
