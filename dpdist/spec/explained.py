@@ -74,9 +74,8 @@ def _by_place(problems: list[Any], content: object) -> list[Any]:
     return _by_place([problem for group in told for problem in group], content)
 
 
-def _form(place: Place, kind: str, given: object) -> int:
+def _form(place: tuple[Any, ...], kind: str, content: Any) -> int:
     """Where in a problem's place Pydantic names a form that the value may have, counted from the last one; -1 where it does not."""
-    content: Any = given
     found = -1
     for number, part in enumerate(place):
         if (isinstance(content, dict) and part in content) or (
