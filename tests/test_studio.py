@@ -264,6 +264,7 @@ def test_anybody_can_use_the_page(browser: Any, served: Any, screen: str, look: 
     context.close()
 
 
+@pytest.mark.slow
 def test_what_is_assumed_is_said_in_the_form(browser: Any, served: Any) -> None:
     """The field appears with the person column, the table with what is assumed, and both go with it."""
     served.desk.content["records"] = {"path": "x.csv", "person": {"column": "who", "most_records": 2}}
