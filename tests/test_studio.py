@@ -96,6 +96,20 @@ def test_what_a_question_costs_the_others(home: Path, desk: Desk) -> None:
     assert desk.costs({"content": without}) == {"costs": []}
 
 
+def test_bounds_are_compared_on_assumed_records(home: Path, desk: Desk) -> None:
+    assert desk.plan({"content": DRAFT})["bounds"] is None
+    person = {"path": "x.csv", "person": {"column": "who", "most_records": 2}}
+    content = {**DRAFT, "records": person, "assume": {"persons": 1000, "records_per_person": "geometric 3"}}
+    found = desk.plan({"content": content})
+    rows = {row["value"]: row for row in found["bounds"]["rows"]}
+    assert found["bounds"]["assumed"] == "3,000 records; records per person geometric 3"
+    assert rows[2]["as_planned"]
+    for most in rows:  # of a geometric number with mean 3, what exceeds m has mean 3 (2/3)^m
+        assert rows[most]["lost"] == pytest.approx((2 / 3) ** most, abs=1e-9)
+    wrong = {**content, "assume": {"persons": 1000, "records_per_person": "geom"}}
+    assert "what is assumed is 'geometric <mean>'" in desk.plan({"content": wrong})["refused"]
+
+
 CONTENTS: dict[str, dict[str, Any]] = {
     "small": small.spec(),
     "amounts": DRAFT,
@@ -247,6 +261,31 @@ def test_anybody_can_use_the_page(browser: Any, served: Any, screen: str, look: 
     page.goto(served.url)
     page.wait_for_selector("#tables table")
     assert violations(page) == []
+    context.close()
+
+
+@pytest.mark.slow
+def test_what_is_assumed_is_said_in_the_form(browser: Any, served: Any) -> None:
+    """The field appears with the person column, the table with what is assumed, and both go with it."""
+    served.desk.content["records"] = {"path": "x.csv", "person": {"column": "who", "most_records": 2}}
+    context = browser.new_context(viewport={"width": SCREENS["phone"][0], "height": SCREENS["phone"][1]}, bypass_csp=True)
+    page, expect = context.new_page(), sync_api.expect
+    page.goto(served.url)
+    page.wait_for_selector("#tables table")
+    page.get_by_label("Records of a person", exact=True).fill("geometric 3")
+    expect(page.locator("#bounds tbody tr").first).to_be_visible(timeout=HANGS * 1000)
+    assert "Assumed: 10,000 records; records per person geometric 3." in page.inner_text("#bounds")
+    page.get_by_label("How many", exact=True).fill("500")
+    expect(page.locator("#bounds")).to_contain_text("Assumed: 500 records", timeout=HANGS * 1000)
+    page.get_by_label("Amounts of minutes").fill("lognormal 40 1")
+    expect(page.locator("#bounds caption")).to_have_text(["most_records", "sums.minutes.to"], timeout=HANGS * 1000)
+    expect(page.get_by_label("How many", exact=True)).to_have_value("500")
+    assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS["phone"][0]
+    assert violations(page) == []
+    for field in ("Records of a person", "Amounts of minutes"):
+        page.get_by_label(field, exact=True).fill("")
+    expect(page.locator("#bounds")).to_be_empty(timeout=HANGS * 1000)
+    assert "assume" not in page.input_value("#yaml")
     context.close()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
+import scipy
 
 from dpdist.errors import InvalidInput
 

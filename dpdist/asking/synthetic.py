@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import scipy.special
+import scipy
 
 from dpdist.asking.kept import Kept, kept
 from dpdist.asking.published import Published

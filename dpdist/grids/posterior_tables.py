@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import scipy.special
+import scipy
 
 from dpdist.grids.nearest_tables import Axes, within
 from dpdist.grids.table_model import independent, margin

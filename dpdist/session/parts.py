@@ -25,7 +25,7 @@ def check(part: type[BaseModel], name: str, content: Content) -> Any:
     try:
         return part.model_validate(content)
     except ValidationError as error:
-        raise InvalidSpec(explained(error, {}, name)) from None
+        raise InvalidSpec(explained(error, content, {}, name)) from None
 
 
 def given(**options: Any) -> Content:

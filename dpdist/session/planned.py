@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
@@ -24,11 +24,12 @@ from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted
 from dpdist.release.running import run
 from dpdist.release.story import Release
+from dpdist.release.trades import compared
 from dpdist.session.code import python_of
-from dpdist.session.errors import Errors
+from dpdist.session.errors import Bounds, Errors
 from dpdist.session.parts import Budget
 from dpdist.session.progress import shown
-from dpdist.spec import Job, load
+from dpdist.spec import Job, assumed, load
 
 Where = ArrowStream | str | Path | Mapping[str, Any]
 """Records: a table of pandas, Polars, Arrow or DuckDB; a path or URL; a SELECT; or the keys of a spec's ``records``."""
@@ -89,6 +90,20 @@ class PlannedRelease:
     def errors(self) -> Errors:
         """How far answers will lie from the true ones, 95 times of 100: of each group of queries, in its own unit."""
         return Errors(tuple(predicted(self.plan)))
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What other values of the bounds would cost and lose, on the records that ``assume`` of the spec describes; none is read.
+
+        Raises: InvalidSpec where nothing is assumed, and for what cannot be.
+        """
+        given = assumed(dict(self.content), folder=self.folder)
+        if given is None:
+            raise InvalidSpec(
+                "nothing is assumed of the records; plan with assume={'persons': 30000, 'records_per_person': 'geometric 3'}"
+            )
+        with running(ahead.engine_to_plan(self.job, None)) as context:
+            return Bounds(given.words, given.records, tuple(compared(context, given)))
 
     def for_half_width(self, group: str, half_width: float) -> Budget:
         """The least budget, up to a hundredth of it, with which no interval of a group is wider than ``half_width`` to either side.

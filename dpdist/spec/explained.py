@@ -33,9 +33,15 @@ def located(work: Callable[[], _T], place: Place, lines: Lines, name: str) -> _T
 SHOWN_PROBLEMS = 3
 
 
-def explained(error: ValidationError, lines: Lines, name: str) -> str:
-    """The first problems in one line, and how many more there are. Entries of one list with the same fault are reported once."""
-    problems = error.errors(include_url=False)
+def explained(error: ValidationError, content: object, lines: Lines, name: str) -> str:
+    """The first problems in one line, and how many more there are. Entries of one list with the same fault are reported once.
+
+    Args:
+        content: what was given.
+        lines: of its places.
+        name: what it is called.
+    """
+    problems = _by_place([{**problem} for problem in error.errors(include_url=False)], content)
     groups: dict[tuple[object, ...], list[Any]] = {}
     for problem in problems:
         if not _follows_from(problem, problems):
@@ -53,6 +59,47 @@ def explained(error: ValidationError, lines: Lines, name: str) -> str:
     ]
     more = len(told) - SHOWN_PROBLEMS
     return "; ".join(shown[:SHOWN_PROBLEMS]) + (f"; and {more} more problem{'s' if more > 1 else ''}" if more > 0 else "")
+
+
+def _by_place(problems: list[Any], content: object) -> list[Any]:
+    """The problems at places of the content: of the forms that a value may have, those that suit it best are told as one."""
+    forms = [_form(tuple(problem["loc"]), problem["type"], content) for problem in problems]
+    innermost = max(forms)
+    if innermost < 0:
+        return problems
+    groups: dict[object, list[Any]] = {}
+    for number, (problem, form) in enumerate(zip(problems, forms, strict=True)):
+        groups.setdefault(tuple(problem["loc"][:innermost]) if form == innermost else number, []).append(problem)
+    told = (group if isinstance(key, int) else _suiting(group, innermost) for key, group in groups.items())
+    return _by_place([problem for group in told for problem in group], content)
+
+
+def _form(place: tuple[Any, ...], kind: str, content: Any) -> int:
+    """Where in a problem's place Pydantic names a form that the value may have, counted from the last one; -1 where it does not."""
+    found = -1
+    for number, part in enumerate(place):
+        if (isinstance(content, dict) and part in content) or (
+            isinstance(content, list | tuple) and isinstance(part, int) and part < len(content)
+        ):
+            content = content[part]
+        elif number < len(place) - 1 or kind not in ("missing", "extra_forbidden"):
+            found = number
+    return found
+
+
+def _suiting(problems: list[Any], at: int) -> list[Any]:
+    """The problems of the form that a value suits best, without the form's name; one problem where it suits none."""
+    forms: dict[object, list[Any]] = {}
+    for problem in problems:
+        place = problem["loc"]
+        forms.setdefault(place[at], []).append({**problem, "loc": (*place[:at], *place[at + 1 :])})
+    depth, _, best = max(
+        ((min(len(each["loc"]) for each in form), -len(form), form) for form in forms.values()), key=lambda form: form[:2]
+    )
+    if depth > at or len(forms) == 1:
+        return best
+    alone = [each for form in forms.values() for each in form if len(each["loc"]) == at]
+    return [{**alone[0], "forms": alone}]
 
 
 def _told(alike: list[Any], lines: Lines) -> tuple[str, str]:
@@ -90,14 +137,28 @@ def _said(problem: Any) -> str:
         return f"{key!r} is missing; add it"
     if kind == "too_short":
         return "at least one entry is needed, found none"
-    limits = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in problem.get("ctx", {}).items()}
-    needed = NEEDED.get(kind, "").format(**limits) or " ".join(problem["msg"].removeprefix("Value error, ").split())
-    if kind == "string_type" and isinstance(given, bool | datetime.date | int | float):
+    needed = _either([_needed(form) for form in problem.get("forms", [problem])])
+    if kind == "string_type" and isinstance(given, bool | datetime.date | int | float) and "forms" not in problem:
         return f"{needed}, but YAML reads this value as {_kind_of(given)}; put it in quotes"
     cure = f"; {CURES[kind]}" if kind in CURES else ""
     if isinstance(given, dict | list | None):
         return f"{needed}, found {_kind_of(given)}{cure}" if kind in NEEDED else needed
     return f"{needed} (found {short(given)}){cure}"
+
+
+def _needed(problem: Any) -> str:
+    """What one form of a value has to be."""
+    limits = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in problem.get("ctx", {}).items()}
+    return NEEDED.get(problem["type"], "").format(**limits) or " ".join(problem["msg"].removeprefix("Value error, ").split())
+
+
+def _either(needed: list[str]) -> str:
+    """What the forms of a value have to be, as one sentence."""
+    if len(needed) == 1:
+        return needed[0]
+    listed = [each.removeprefix("allowed are ") for each in needed if each.startswith("allowed are ")]
+    other = list(dict.fromkeys(each.removesuffix(" is needed") for each in needed if not each.startswith("allowed are ")))
+    return f"allowed are {', or '.join([*listed, *other])}" if listed else f"{' or '.join(other)} is needed"
 
 
 def _unknown(place: Place, key: str) -> str:
@@ -177,12 +238,11 @@ def _schema() -> dict[str, Any]:
 
 
 def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in node or "anyOf" in node:
-        if "anyOf" in node:
-            node = next((option for option in node["anyOf"] if option.get("type") != "null"), {})
-        else:
-            node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return node
+    """What a part of the schema refers to; of several forms, the one with keys."""
+    if "$ref" in node:
+        return _resolve(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
+    forms = [_resolve(form, schema) for form in node.get("anyOf", ()) if form.get("type") != "null"]
+    return next((form for form in forms if "properties" in form), forms[0]) if forms else node
 
 
 def where_of(place: Place, lines: Lines, name: str) -> str:

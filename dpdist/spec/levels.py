@@ -88,9 +88,8 @@ def levels_of_file(attribute: Attribute, path: Path) -> dict[str, dict[str, list
         with path.open(encoding="utf-8-sig", newline="") as file:
             (head, *rows) = [row for row in csv.reader(file) if row] or [[]]
     except (OSError, UnicodeError, csv.Error) as error:
-        raise InvalidInput(
-            f"the levels of {attribute.name!r} cannot be read from {path.name!r} ({type(error).__name__})"
-        ) from None
+        reason = getattr(error, "strerror", None) or "it is no CSV file in UTF-8"
+        raise InvalidInput(f"the levels of {attribute.name!r} cannot be read from {path.name!r}: {reason}") from None
     strange = next((number for number, row in enumerate(rows, 2) if len(row) != len(head)), None)
     if len(head) < 2 or strange is not None:
         raise InvalidInput(

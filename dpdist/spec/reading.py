@@ -61,14 +61,23 @@ def load(
     return _checked(spec, lines, str(path), path.resolve().parent, follow=follow, records=records, sizes=sizes)
 
 
-def assumed(path: str | Path, *, period: datetime.date | None = None) -> Assumptions | None:
-    """What a YAML spec assumes of its records, with what it would be with other bounds; None where it assumes nothing.
+def assumed(
+    source: dict[str, Any] | str | Path, *, period: datetime.date | None = None, folder: Path | None = None
+) -> Assumptions | None:
+    """What a spec assumes of its records, with what it would be with other bounds; None where it assumes nothing.
 
+    Args:
+        source: a path of YAML, or a dictionary.
+        period: as for ``load``.
+        folder: as for ``load``.
     Raises: InvalidSpec.
     """
-    content, lines = _mapping(Path(path))
-    spec = _valid(_dated(content, period, str(path)), lines, str(path))
-    return None if spec.assume is None else Assumptions(spec, spec.assume, Path(path).resolve().parent)
+    if isinstance(source, dict):
+        spec, place = _valid(_dated(source, period, "spec"), {}, "spec"), folder or Path.cwd()
+    else:
+        content, lines = _mapping(Path(source))
+        spec, place = _valid(_dated(content, period, str(source)), lines, str(source)), Path(source).resolve().parent
+    return None if spec.assume is None else Assumptions(spec, spec.assume, place)
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
@@ -140,7 +149,7 @@ def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
     try:
         return ReleaseSpec.model_validate(content)
     except ValidationError as error:
-        raise InvalidSpec(explained(error, lines, name)) from None
+        raise InvalidSpec(explained(error, content, lines, name)) from None
 
 
 def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes) -> Job:

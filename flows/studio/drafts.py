@@ -40,7 +40,8 @@ def shown(content: Content, folder: Path, records: float, shape: str) -> dict[st
     try:
         if not plans_in_one_process(draft.job):
             return {**texts, "refused": "this plan takes long; save it and run 'dpdist plan'", "tables": []}
-        return {**texts, "python": draft.to_python(), "tables": _tables(draft, records, shape), **_cost(draft.plan)}
+        found = {"tables": _tables(draft, records, shape), "bounds": _bounds(draft), **_cost(draft.plan)}
+        return {**texts, "python": draft.to_python(), **found}
     except DpdistError as refusal:
         return {**texts, "refused": str(refusal), "tables": []}
 
@@ -52,6 +53,13 @@ def _tables(draft: PlannedRelease, records: float, shape: str) -> list[dict[str,
         values = [None if math.isnan(value) else float(value) for value in likely.values]
         found.append({**asdict(each), "labels": likely.labels, "values": values})
     return found
+
+
+def _bounds(draft: PlannedRelease) -> dict[str, Any] | None:
+    """What other bounds would cost and lose, where the draft assumes something of the records."""
+    if draft.content.get("assume") is None:
+        return None
+    return {"assumed": draft.bounds.assumed, "records": round(draft.bounds.records), "rows": draft.bounds.arrow.to_pylist()}
 
 
 def _cost(planned: Plan) -> dict[str, Any]:

@@ -17,10 +17,13 @@ import pytest
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
-from dpdist.release.context import PRIVATE_STAGES, silent
+from dpdist.privacy.ledger import opened
+from dpdist.release.context import PRIVATE_STAGES, running, silent
+from dpdist.release.trades import compared
 from dpdist.session import PlannedRelease, progress
-from dpdist.spec import load
+from dpdist.spec import assumed, load
 from tests import small
+from tests.release.test_trades import ASKED
 
 KNOWN = "known4711"
 
@@ -272,3 +275,33 @@ def test_the_number_of_releases_that_share_a_cap_decides_the_noise(home: Path) -
         asked.domain(sex=["f", "m"])
         planned = asked.plan(dp.marginals(1), budget=dp.Budget(epsilon=1, delta=1e-6))
         assert planned.plan.noise.kind.label == kind
+
+
+def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
+    """As ``dpdist plan`` of the same spec compares them; none is read, and nothing is charged."""
+    content = {key: each for key, each in ASKED.items() if key not in ("records", "assume")}
+    whole = small.spec(**content)
+    session = dp.Session("visits", cap=dp.Budget(rho=1), protect=dp.Persons("person", most_records=4))
+    session.domain(whole["domain"])
+    planned = session.plan(
+        *(dp.question(whole["sums"], **each) for each in whole["workload"]),
+        budget=dp.Budget(rho=0.02),
+        mechanism="identity",
+        assume=ASKED["assume"],
+    )
+    path = home / "asked.yaml"
+    planned.to_yaml(path)
+    with running("inline") as context:
+        told = compared(context, assumed(path))
+    assert planned.bounds.compared == tuple(told)
+    assert planned.bounds.least == {each.key: each.best.value for each in told}
+    rows = planned.bounds.pandas()
+    assert rows[rows.as_planned].value.tolist() == [4.0, 100.0]
+    assert rows.groupby("bound").least.sum().tolist() == [1, 1]
+    assert repr(planned.bounds).splitlines()[0].startswith("assumed: 12,000 records; records per person geometric 3")
+    assert "<td>as planned</td>" in planned.bounds._repr_html_()
+    assert PlannedRelease({**planned.content, "release": "other"}, home).bounds.compared == tuple(told)
+    with pytest.raises(InvalidSpec, match="nothing is assumed of the records; plan with assume="):
+        _ = PlannedRelease({key: each for key, each in planned.content.items() if key != "assume"}).bounds
+    with opened(home) as ledger:
+        assert not ledger.budgets()

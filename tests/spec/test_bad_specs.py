@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpdist.errors import InvalidSpec
 from dpdist.spec import load
+from dpdist.spec.yaml_text import Place
 from tests import small
 
 ROOT = Path(__file__).parents[2]
@@ -207,6 +210,7 @@ LIMITED = """
 import resource, sys, time
 from dpdist.errors import InvalidSpec
 from dpdist.spec import load
+from dpdist.spec.yaml_text import Place
 before = resource.getrusage(resource.RUSAGE_SELF)
 for path in sys.argv[1:]:
     try:
@@ -245,3 +249,102 @@ def test_of_a_long_value_that_cannot_be_read_the_beginning_is_quoted(tmp_path: P
         quoted = str(refusal.value).partition(": ")[2].partition(" cannot")[0]
         assert len(quoted) <= 60
         assert (quoted == repr("x" * length)) is (length <= 58)
+
+
+FORMS = {
+    "domain": {
+        "age": {"from": 0, "to": 11, "levels": {"half": [0, 6, 12]}},
+        "sex": {"categories": ["f", "m"], "levels": {"all": {"both": ["f", "m"]}}, "map": {"file": "a.geojson", "property": "code"}},
+        "day": {"dates": {"from": "2026-02-01", "to": "2026-02-04"}},
+    },
+    "workload": [
+        {"marginals": {"ways": [1]}, "weight": 2},
+        {"product": {"sex": "identity", "age": ["age < 3"]}},
+        {"ranges": {"of": ["age"], "listed": [[0, 3], [2, 5]]}},
+    ],
+    "stream": {"name": "days", "through": "2026-02-02"},
+}  # fmt: skip
+"""Parts of a spec that may have several forms, and some that may not."""
+
+
+def places(content: Any, place: Place = ()) -> Iterator[Place]:
+    """All places of a spec."""
+    if place:
+        yield place
+    parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, part in parts:
+        yield from places(part, (*place, key))
+
+
+def changed(content: Any, place: Place, value: object) -> Any:
+    """A copy of a spec with another value at a place."""
+    if not place:
+        return value
+    first, *rest = place
+    part = changed(content[first], tuple(rest), value)
+    return {**content, first: part} if isinstance(content, dict) else [*content[:first], part, *content[first + 1 :]]
+
+
+WRONG = (None, [], {}, 7, "wort", [1, 2], {"a": 1}, True, -3.5, {"a": {"b": 1}})
+
+
+def test_no_wrong_value_at_any_place_is_answered_with_names_of_our_code() -> None:
+    """Forms of one value are told as one, at the place of what was written; pydantic calls them by types and classes."""
+    whole = small.spec(**FORMS)
+    told = set()
+    for place in places(whole):
+        for value in WRONG:
+            try:
+                load(changed(whole, place, value))
+            except InvalidSpec as refused:
+                told.add(str(refused))
+    assert len(told) > 300
+    ours = re.compile(r"\w\[|function-|literal|\w(Error|Spec|Query|Type)\b|\b(dict|str|int|float|tuple|union)\b")
+    assert not [message for message in told if ours.search(message)]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (
+            ("domain", "sex", "map"),
+            "wort",
+            "domain.sex.map: allowed are 'countries', or a mapping of keys (found 'wort')",
+        ),
+        (("domain", "sex", "map"), {"a": 1}, "unknown key 'domain.sex.map.a'; allowed here are file, property"),
+        (("domain", "sex", "map"), {"file": "a.geojson"}, "spec: 'domain.sex.map.property' is missing; add it"),
+        (
+            ("domain", "age", "levels"),
+            7,
+            "spec: domain.age.levels: a mapping of keys or text is needed (found 7); write 'key: value' lines below it",
+        ),
+        (
+            ("domain", "age", "levels", "half"),
+            "week",
+            "spec: domain.age.levels.half: a mapping of keys or a list is needed (found 'week'); write 'key: value' lines below it",
+        ),
+        (("domain", "age", "levels", "half"), {"a": "b"}, "spec: domain.age.levels.half.a: a list is needed (found 'b')"),
+        (
+            ("domain",),
+            {"age": {"from": 0, "to": 11, "levels": "no.csv"}},
+            "spec: the levels of 'age' cannot be read from 'no.csv': No such file or directory",
+        ),
+        (
+            ("workload", 1, "product", "sex"),
+            {},
+            "workload.1.product.sex: allowed are 'identity', 'total', 'prefix' or 'ranges', or a list, found a mapping",
+        ),
+        (("workload", 1, "product", "age"), ["age < 3", []], "spec: workload.1.product.age.1: text is needed, found a list"),
+        (("workload", 2, "ranges", "listed"), [[1, 2], 3], "spec: workload.2.ranges.listed.1: a list is needed (found 3)"),
+        (
+            ("stream", "through"),
+            "soon",
+            "spec: stream.through: a whole number or a day such as 2026-11-16 or a time such as 2026-11-16T08:00 is needed "
+            "(found 'soon')",
+        ),
+    ],
+)  # fmt: skip
+def test_of_several_forms_the_one_that_was_meant_is_told(place: Place, value: object, message: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        load(changed(small.spec(**FORMS), place, value))
+    assert message in str(refused.value)

@@ -150,6 +150,35 @@ function budget() {
   );
   at("a-year").addEventListener("input", () => year(last));
 }
+function assume() {
+  const person = spec.records?.person ?? {}, given = spec.assume ?? {}, sized = Object.keys(spec.sums ?? {});
+  const settle = (place, key, value) => {
+    put(place, key, value);
+    if (spec.assume.amounts && !Object.keys(spec.assume.amounts).length) delete spec.assume.amounts;
+    const {records, persons, ...more} = spec.assume;
+    if (!Object.keys(more).length) delete spec.assume;
+    else if (persons === undefined) spec.assume.records = number(at("records").value);
+  };
+  const told = (words, key, example) => input(words, given[key], (text) => settle(part("assume"), key, text.trim()), {placeholder: example});
+  at("assume").replaceChildren(
+    ...(person.column ? [told("Records of a person" + (person.most_groups ? " in a group" : ""), "records_per_person", "geometric 3")] : []),
+    ...(person.column && person.most_groups ? [told("Groups of a person", "groups_per_person", "poisson 4")] : []),
+    ...sized.map((name) => input(`Amounts of ${name}`, given.amounts?.[name], (text) => settle(part("assume").amounts ??= {}, name, text.trim()), {placeholder: "lognormal 20 1.2"})),
+  );
+}
+function bounds(found) {
+  if (!found) return at("bounds").replaceChildren();
+  const cells = (row) => [`${(100 * row.lost).toFixed(1)} %`, `${(100 * row.error).toFixed(1)} %`].map((text) => make("td", {className: "n", textContent: text}));
+  const marks = (row) => [...(row.least ? ["least error"] : []), ...(row.as_planned ? ["as planned"] : [])].join(", ");
+  const rowOf = (row) => make("tr", {}, make("th", {scope: "row", className: "n", textContent: row.value.toLocaleString("en")}), ...cells(row), make("td", {textContent: marks(row)}));
+  const tables = [...new Set(found.rows.map((row) => row.bound))].map((bound) => {
+    const head = ["Value", "Left out", "Error"].map((text) => make("th", {scope: "col", className: "n", textContent: text}));
+    const rows = found.rows.filter((row) => row.bound === bound).map(rowOf);
+    return make("table", {}, make("caption", {textContent: bound}), make("thead", {}, make("tr", {}, ...head, make("td"))), make("tbody", {}, ...rows));
+  });
+  const words = `Assumed: ${found.assumed}. The error is that of noise and loss together, as a share of a usual answer.`;
+  at("bounds").replaceChildren(make("section", {className: "group"}, make("h3", {textContent: "What the bounds leave out"}), make("p", {className: "soft", textContent: words}), ...tables));
+}
 let last = {};
 function year(found) {
   last = found;
@@ -163,7 +192,7 @@ function year(found) {
   at("year").replaceChildren(make("p", {className: "soft", textContent: words}), make("div", {className: "weeks", role: "img", "aria-label": words}, ...weeks));
 }
 
-function draw() { release(); drawColumns(); at("questions").replaceChildren(...(spec.workload ??= []).map(question)); budget(); }
+function draw() { release(); drawColumns(); at("questions").replaceChildren(...(spec.workload ??= []).map(question)); budget(); assume(); }
 
 // ---- what the server says of it
 
@@ -180,6 +209,8 @@ async function plan() {
   at("charge").disabled = at("save").disabled = Boolean(found.refused);
   at("noise").textContent = found.refused ? "" : `${found.noise} noise by the mechanism ${found.mechanism}; epsilon ${short(found.epsilon)}${found.delta ? `, delta ${found.delta}` : ""}. Protected: ${found.protected}.`;
   at("tables").replaceChildren(...found.tables.map(group));
+  bounds(found.bounds);
+  if (found.bounds && document.activeElement !== at("records") && Number(at("records").value) !== found.bounds.records) { at("records").value = found.bounds.records; changed(); }
   year(found.refused ? {} : found);
 }
 function tell(words, refused) { at("status").textContent = words; at("status").classList.toggle("refused", refused); }
@@ -236,6 +267,7 @@ async function publish(confirmed) {
   }
 }
 for (const id of ["records", "shape"]) at(id).addEventListener("input", changed);
+at("records").addEventListener("input", () => { if (spec.assume) { delete spec.assume.persons; spec.assume.records = number(at("records").value); } });
 at("form").addEventListener("submit", (event) => event.preventDefault());
 
 tried(async () => {
