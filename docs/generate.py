@@ -70,6 +70,13 @@ def _parts(path: str, node: dict[str, Any], schema: dict[str, Any]) -> Iterator[
 
 def _inner(facts: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """The model that a key holds, and what stands between: nothing, a list or chosen names."""
+    models = [_resolved(option, schema) for option in facts.get("anyOf", []) if "$ref" in option]
+    if len(models) > 1:  # as kinds of values declare it: each key once, required where all of them need it
+        return {
+            "description": " ".join(each["description"] for each in models),
+            "properties": {key: each["properties"][key] for each in reversed(models) for key in each["properties"]},
+            "required": set.intersection(*(set(each.get("required", ())) for each in models)),
+        }, ""
     facts = next((option for option in facts.get("anyOf", []) if "$ref" in option), _given(facts))
     for container, suffix in (("items", "[]"), ("additionalProperties", ".NAME")):
         if isinstance(facts.get(container), dict) and "$ref" in facts[container]:

@@ -320,8 +320,9 @@ def test_no_wrong_value_at_any_place_is_answered_with_names_of_our_code() -> Non
         ),
         (
             ("domain", "age", "levels", "half"),
-            "week",
-            "spec: domain.age.levels.half: a mapping of keys or a list is needed (found 'week'); write 'key: value' lines below it",
+            "soon",
+            "spec: domain.age.levels.half: allowed are 'second', 'minute', 'hour', 'day', 'week', 'month', 'quarter' or 'year', or a "
+            "mapping of keys, or a list (found 'soon'); write 'key: value' lines below it",
         ),
         (("domain", "age", "levels", "half"), {"a": "b"}, "spec: domain.age.levels.half.a: a list is needed (found 'b')"),
         (

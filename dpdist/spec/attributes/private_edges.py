@@ -26,10 +26,12 @@ class EdgesSelectionSpec(ChosenBoundSpec):
 
     first: Exact = Field(
         alias="from",
-        description="the smallest number: the first edge. The range is public, and may be far too wide",
+        description="of edges, needed: the smallest number, which is the first edge. The range is public, and may be far too wide",
         examples=[0],
     )
-    last: Exact = Field(alias="to", description="the largest number. The last edge is one step above it", examples=[120])
+    last: Exact = Field(
+        alias="to", description="of edges, needed: the largest number. The last edge is one step above it", examples=[120]
+    )
     step: Exact = Field(
         Fraction(1),
         description="edges are 'from' and whole numbers of steps above it. 'to' is one of them, and at most "
