@@ -25,8 +25,8 @@ class SelectionSpec(SpecPart):
         examples=[0.1],
     )
     delta: Exact = Field(
-        description="of names, needed: a bound on the probability that a name is published that only one person or record has. If the budget is in epsilon, "
-        "this is a part of its delta; if it is in rho, this is added to the guarantee",
+        description="of names, needed: a bound on the probability that a name is published that only one person or record has. If the budget "
+        "is in epsilon, this is a part of its delta; if it is in rho, this is added to the guarantee",
         examples=[1e-7],
     )
     most: int = Field(
@@ -69,7 +69,7 @@ class Private(FoundValues):
     apart: ClassVar[str] = ", and nobody knows private names"
 
     selection: SelectionSpec = Field(
-        description="with 'categories: private' or 'edges: private': how names are selected or edges chosen, and by which part of the budget",
+        description="with 'categories: private' or 'edges: private': how they are found, and by which part of the budget",
         examples=[{"share": 0.1, "delta": 1e-7, "most": 200}],
     )
     categories: Literal["private"] = Field("private", description="selects the names from the records", examples=["private"])
