@@ -25,8 +25,8 @@ class SelectionSpec(SpecPart):
         examples=[0.1],
     )
     delta: Exact = Field(
-        description="of names, needed: a bound on the probability that a name is published that only one person or record has. If the budget "
-        "is in epsilon, this is a part of its delta; if it is in rho, this is added to the guarantee",
+        description="of names, needed: a bound on the probability that a name is published that only one person or record has. If the "
+        "budget is in epsilon, this is a part of its delta; if it is in rho, this is added to the guarantee",
         examples=[1e-7],
     )
     most: int = Field(
