@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain, combinations, islice
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -82,6 +83,10 @@ class MarginalsQuery(QueryKind):
         asked = self.marginals
         return asked.among or declared if asked.of is None else {name for table in asked.of for name in table}
 
-    @property
-    def tables(self) -> tuple[tuple[str, ...], ...]:
-        return self.marginals.of or ()
+    def tables(self, declared: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        asked = self.marginals
+        if asked.ranges:
+            return ()
+        among = asked.among or declared
+        every = chain.from_iterable(combinations(among, size) for size in asked.ways or ())
+        return asked.of or tuple(islice(every, LISTED))
