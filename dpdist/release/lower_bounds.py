@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpdist.errors import OutOfMemory
 from dpdist.grids.base import Norm
 from dpdist.mechanisms.base import DENSE_CELLS
 from dpdist.mechanisms.kept import name_of
@@ -81,6 +82,11 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
 
 def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:
     """Weights of the cells that prove a lower bound to readers; None where none that are at hand do."""
-    return dual_weights(
-        workload, compared, lower, lambda: gram(context, workload), lambda: _product_weights(context, workload)
-    )
+
+    def asked() -> Matrix:
+        try:
+            return gram(context, workload)
+        except OutOfMemory:  # of planning: the stage that publishes has memory of its own for the proof
+            return workload.gram()
+
+    return dual_weights(workload, compared, lower, asked, lambda: _product_weights(context, workload))
