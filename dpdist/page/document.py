@@ -40,7 +40,7 @@ FIRST_ROWS = 50
 MOST_CHARTS = 200
 """Charts that are drawn, of the first groups; those after them are in the page's table and the files."""
 MOST_FINDINGS = 12
-"""Tables with a picture and a sentence at the top of the page."""
+"""Tables that are seen at once; those after them are folded."""
 BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
 PREVIEW = "preview.png"
