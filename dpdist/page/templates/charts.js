@@ -383,7 +383,7 @@
   const reveal = (one) => { for (let found = one?.closest("details"); found; found = found.parentElement.closest("details")) found.open = true; };
   const groups = [...document.querySelectorAll(".group>details")], around = document.querySelectorAll("details:has(>.groups)");
   if (groups.length > 1) {
-    const all = element("button", { type: "button", className: "fold" }), closed = () => groups.some((one) => !one.open), named = () => { all.textContent = say(closed() ? "Open all charts" : "Close all charts"); };
+    const all = element("button", { type: "button", className: "fold" }), closed = () => groups.some((one) => !one.open), named = () => { all.textContent = closed() ? say("Open all charts") : say("Close all charts"); };
     all.addEventListener("click", () => { const open = closed(); for (const one of [...around, ...groups]) one.open = open; });
     for (const one of groups) one.addEventListener("toggle", named);
     named();
