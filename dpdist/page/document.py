@@ -265,7 +265,7 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
     facts = certificate.get("selection")
     if facts is None:
         return None
-    attribute = facts["attribute"]
+    attribute = Words.of(dict(certificate)).title(facts["attribute"])
     if facts["names"] is None:
         names = say("The names of {attribute}", attribute=attribute)
     else:
