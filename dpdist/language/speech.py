@@ -137,23 +137,31 @@ def plural(count: int, one: str, many: str, /, **values: Any) -> str:
     return say(one if count in spoken().singular else many, count=count, **values)
 
 
-def recalled(text: str) -> str:
+def recalled(text: str, titles: Mapping[str, str] | None = None) -> str:
     """A sentence of a certificate in the language that is spoken, with what stands in its places; one that is not known as it is.
 
-    Lists are looked up piece by piece.
+    Lists are looked up piece by piece; names that stand in a place are called by their titles, where these are given.
     """
     language = spoken()
-    if language is ENGLISH:
+    if language is ENGLISH and not titles:
         return text
+    if titles and text in titles:
+        return titles[text]
     if _NUMBER.fullmatch(text):
         return number(text)
-    found = _filled(text, language.in_certificates)
+    found = _filled(text, language.in_certificates or _in_english(), titles)
     if found is not None:
         return found
     for between in ("; ", ", "):
         if between in text:
-            return between.join(map(recalled, text.split(between)))
+            return between.join(recalled(part, titles) for part in text.split(between))
     return text
+
+
+@cache
+def _in_english() -> Patterns:
+    """The sentences of certificates as they are: any translation has them all."""
+    return _patterns({sentence: sentence for sentence in _language(LANGUAGES[1]).certificate})
 
 
 def group_name(text: str) -> str:
@@ -161,10 +169,10 @@ def group_name(text: str) -> str:
     return _filled(text, spoken().of_groups) or text
 
 
-def _filled(text: str, patterns: Patterns) -> str | None:
+def _filled(text: str, patterns: Patterns, titles: Mapping[str, str] | None = None) -> str | None:
     for pattern, sentence in patterns:
         if (match := pattern.fullmatch(text)) is not None:
-            return sentence.format(**{name: recalled(value) for name, value in match.groupdict().items()})
+            return sentence.format(**{name: recalled(value, titles) for name, value in match.groupdict().items()})
     return None
 
 

@@ -22,6 +22,7 @@ from dpdist.look import PLAIN, Look
 from dpdist.page.charts.drawing import STYLE
 from dpdist.page.numbers import capitalised, number_text, plain
 from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
+from dpdist.page.words import asked, names_its_steps, titled
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ def _templates() -> jinja2.Environment:
         "unbroken": unbroken,
         "number_text": number_text,
         "recalled": recalled,
+        "asked": asked,
+        "titled": titled,
+        "names_its_steps": names_its_steps,
         "plain": plain,
     }
     environment.globals |= {"say": partial(_marked, say), "plural": partial(_marked, plural), "spoken": spoken}

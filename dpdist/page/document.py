@@ -40,7 +40,7 @@ FIRST_ROWS = 50
 MOST_CHARTS = 200
 """Charts that are drawn, of the first groups; those after them are in the page's table and the files."""
 MOST_FINDINGS = 12
-"""Tables with a picture and a sentence at the top of the page."""
+"""Tables that are seen at once; those after them are folded."""
 BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
 PREVIEW = "preview.png"
@@ -266,7 +266,7 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
     facts = certificate.get("selection")
     if facts is None:
         return None
-    attribute = facts["attribute"]
+    attribute = Words.of(dict(certificate)).title(facts["attribute"])
     if facts["names"] is None:
         names = say("The names of {attribute}", attribute=attribute)
     else:

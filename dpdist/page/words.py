@@ -36,6 +36,28 @@ _HEADINGS = {
 """Of the groups of queries about amounts."""
 
 
+def titles(method: Mapping[str, Any]) -> dict[str, str]:
+    """What readers call the attributes, the levels and the columns of amounts of a certificate's method, by their names."""
+    known = {**method.get("attributes", {}), **method.get("sums", {})}
+    levels = {level: level for facts in known.values() for level in facts.get("levels", ())}
+    return levels | {name: str(facts.get("title") or name) for name, facts in known.items()}
+
+
+def asked(method: Mapping[str, Any]) -> list[str]:
+    """The questions of a certificate's method in words, with titles."""
+    return [recalled(question, titles(method)) for question in method.get("asked", ())]
+
+
+def titled(name: str, method: Mapping[str, Any]) -> str:
+    """What readers call an attribute, a level or a column of amounts."""
+    return titles(method).get(name, name)
+
+
+def names_its_steps(facts: Mapping[str, Any]) -> bool:
+    """Whether the words for an attribute's values already say how long its steps of time are, and from when they are."""
+    return re.match(rf"[\d,]+ {facts['time']['step']}s? from ", facts["values"]) is not None
+
+
 @dataclass(frozen=True)
 class Words:
     """What a release calls its records and attributes: the part of its certificate that charts need.

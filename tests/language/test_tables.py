@@ -9,6 +9,7 @@ import string
 import pytest
 
 from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
+from dpdist.page.words import asked, names_its_steps, titled
 from tests.language import said
 
 OTHERS = [code for code in LANGUAGES if code != "en"]
@@ -78,3 +79,29 @@ def test_a_certificate_is_recalled_with_what_stands_in_its_places() -> None:
         assert recalled("persons by column 'records'") == "Personen nach der Spalte 'records'"
         assert recalled("what nobody knows") == "what nobody knows"
     assert recalled("Up to 2 records are added or removed.") == "Up to 2 records are added or removed."
+
+
+def test_questions_call_what_they_ask_for_by_its_title() -> None:
+    """In every language, and where a name is a word of the sentence; a name without a title stays, even one that is a known word."""
+    method = {
+        "attributes": {"born": {"title": "Country", "levels": {"region": 5}}, "counts": {"title": None}, "of": {"title": "Origin"}},
+        "sums": {"wage": {"title": "Hourly wage"}},
+        "asked": ["counts of every combination of values of born; region by counts", "counts at or below each value of of"],
+    }  # fmt: skip
+    assert asked(method) == [
+        "counts of every combination of values of Country; region by counts",
+        "counts at or below each value of Origin",
+    ]
+    with speaking("de"):
+        assert asked(method)[1] == "Anzahlen bis einschließlich jedes Wertes von Origin"
+        assert "Country; region nach counts" in asked(method)[0]
+    assert asked({}) == []
+    assert [titled(name, method) for name in ("wage", "region", "other")] == ["Hourly wage", "region", "other"]
+
+
+def test_steps_of_time_are_said_once() -> None:
+    day = {"time": {"start": "2026-09-01T00:00:00", "step": "day"}}
+    assert names_its_steps({**day, "values": "30 days from 2026-09-01 to 2026-09-30"})
+    assert names_its_steps({**day, "values": "1 day from 2026-09-01 to 2026-09-01"})
+    assert not names_its_steps({**day, "values": "whole numbers from 0 to 29"})
+    assert not names_its_steps({**day, "values": "720 hours from 2026-09-01 to 2026-09-30"})

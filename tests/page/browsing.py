@@ -57,6 +57,14 @@ def shown(browser: Any, path: Path, screen: str, look: str = "light", **options:
     return found
 
 
+def unfolded(page: Any) -> Any:
+    """The page with all its charts open, each by a click, as a reader opens it; this needs no script."""
+    for folded in ("details:has(> .groups):not([open]) > summary", ".group > details:not([open]) > summary"):
+        while page.locator(folded).count():
+            page.locator(folded).first.click()
+    return page
+
+
 def violations(page: Any) -> list[str]:
     """What axe-core finds against the page, by rule and place."""
     import axe_playwright_python

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.page import gallery
-from tests.page.browsing import SCREENS, browser, shown, violations
+from tests.page.browsing import SCREENS, browser, shown, unfolded, violations
 
 __all__ = ["browser"]  # fixtures
 
@@ -31,7 +31,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("screen", SCREENS)
 def test_charts_are_laid_out_for_the_screen(made: Path, browser: Any, screen: str) -> None:
     """Letters of 12 pixels and more; no text leaves its chart or touches another; nothing sticks out sideways."""
-    page = shown(browser, made, screen, java_script_enabled=True)
+    page = unfolded(shown(browser, made, screen, java_script_enabled=True))
     charts = page.evaluate(TEXTS)
     assert charts
     for chart in charts:
@@ -68,6 +68,7 @@ def test_a_page_is_for_everybody(made: Path, browser: Any, screen: str, look: st
     """No violation of axe-core's rules: landmarks, contrast, names, focus."""
     page = shown(browser, made, screen, look)
     assert violations(page) == []
+    assert violations(unfolded(page)) == []
     assert page.locator("main").count() == 1
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 31)"
     assert dark == (look == "dark")
@@ -80,6 +81,7 @@ def test_a_page_prints_light_and_whole(browser: Any, tmp_path: Path) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')") == "#ffffff"
     assert page.locator("svg.wide:visible").count() >= 6
+    assert page.locator("figure.chart").evaluate_all("all => all.every(one => one.checkVisibility())")
     assert page.locator("svg.narrow:visible").count() == 0
     for part in (".tools", "#controls", "nav"):
         assert page.locator(f"{part}:visible").count() == 0, part
@@ -88,8 +90,54 @@ def test_a_page_prints_light_and_whole(browser: Any, tmp_path: Path) -> None:
 
 def test_a_page_without_scripts_has_its_charts_and_its_first_answers(browser: Any, tmp_path: Path) -> None:
     page = shown(browser, gallery.write(tmp_path, "incomes"), "phone", java_script_enabled=False)
+    assert not page.locator("figure.chart").evaluate_all("all => all.some(one => one.checkVisibility())")
+    unfolded(page)
     assert page.locator("svg.narrow:visible").count() >= 6
     assert page.locator("#answers tbody tr").count() == 50
+    page.context.close()
+
+
+def test_a_link_opens_the_chart_that_it_leads_to(browser: Any, tmp_path: Path) -> None:
+    """From the contents, and from an address, to a table and to a view of its chart; all others stay folded."""
+    path = gallery.write(tmp_path, "incomes")
+    opened = "all => all.filter(one => one.open).map(one => one.querySelector('.whole').id)"
+    page = shown(browser, path, "desk")
+    groups = page.locator(".group > details")
+    assert groups.evaluate_all(opened) == []
+    page.locator("nav .unfolded a[href='#group-3']").click()
+    assert page.locator("#group-3 svg.wide").first.is_visible()
+    assert groups.evaluate_all(opened) == ["group-3"]
+    holder = page.locator("figure.chart").nth(3).evaluate("one => one.closest('.whole').id")
+    for view, group in (("#group-2", "group-2"), ("#chart=3&log=1", holder)):
+        page.goto("about:blank")
+        page.goto(path.as_uri() + view)
+        assert groups.evaluate_all(opened) == [group]
+        seen = "one => { const box = one.getBoundingClientRect(); return box.top < innerHeight && box.bottom > 0; }"
+        assert page.locator(f"#{group} figure.chart").first.evaluate(seen)
+    page.context.close()
+
+
+def test_a_button_opens_and_closes_all_charts(browser: Any, tmp_path: Path) -> None:
+    page = shown(browser, gallery.write(tmp_path, "incomes"), "phone")
+    groups, button = page.locator(".group > details"), page.locator("button.fold")
+    assert button.text_content() == "Open all charts"
+    groups.first.locator("summary").first.click()
+    button.click()
+    assert groups.evaluate_all("all => all.every(one => one.open)")
+    page.wait_for_function("document.querySelector('button.fold').textContent === 'Close all charts'")
+    button.click()
+    assert not groups.evaluate_all("all => all.some(one => one.open)")
+    page.context.close()
+
+
+def test_what_was_opened_for_print_is_closed_afterwards(browser: Any, tmp_path: Path) -> None:
+    page = shown(browser, gallery.write(tmp_path, "incomes"), "desk")
+    groups = page.locator(".group > details")
+    groups.nth(1).locator("summary").first.click()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert groups.evaluate_all("all => all.every(one => one.open)")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert groups.evaluate_all("all => all.map(one => one.open)").count(True) == 1
     page.context.close()
 
 
@@ -97,9 +145,8 @@ def test_answers_come_first(browser: Any, tmp_path: Path) -> None:
     """In words, in pictures, then how to read them, guarantee, method, exclusions, budget."""
     page = shown(browser, gallery.write(tmp_path, "incomes"), "desk")
     order = [
-        "findings",
         "answers-begin",
-        "group-1",
+        "name-1",
         "table",
         "reading",
         "guarantee",
@@ -110,7 +157,7 @@ def test_answers_come_first(browser: Any, tmp_path: Path) -> None:
     ]
     tops = page.evaluate("names => names.map(name => document.getElementById(name).getBoundingClientRect().top)", order)
     assert tops == sorted(tops)
-    assert "households" in page.locator(".findings").text_content()
+    assert "households" in page.locator(".finding").first.text_content()
     page.context.close()
 
 

@@ -16,7 +16,7 @@ from dpdist.errors import DpdistError
 from dpdist.spec import load
 from tests import small
 from tests.page import gallery
-from tests.page.browsing import browser, page, shown
+from tests.page.browsing import browser, page, shown, unfolded
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -41,7 +41,7 @@ def births(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def frames(found: Any) -> tuple[Any, Any]:
     """The map of all years and that of single ones."""
-    one, several = found.locator("figure.chart:has(use)").all()
+    one, several = unfolded(found).locator("figure.chart:has(use)").all()
     return one, several
 
 

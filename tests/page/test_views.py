@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.page import gallery
-from tests.page.browsing import browser, page, violations
+from tests.page.browsing import browser, page, unfolded, violations
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -26,7 +26,7 @@ def incomes(page: Any, tmp_path: Path) -> Any:
 
 
 def chart(page: Any, title: str) -> Any:
-    figure = page.locator(f"section:has(h3:text-is('{title}')) figure.chart")
+    figure = unfolded(page).locator(f"section:has(h3:text-is('{title}')) figure.chart")
     figure.locator("details.tools").first.evaluate("menu => { menu.open = true; }")
     return figure
 

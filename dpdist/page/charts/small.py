@@ -8,8 +8,8 @@ import numpy as np
 
 from dpdist.page.charts.figure import Figure
 
-ACROSS, TALL, MOST = 120, 44, 60
-"""Pixels, and most marks."""
+ACROSS, TALL, MOST, WIDEST = 340, 64, 90, 48
+"""Pixels across and down, most marks, and pixels of the widest bar."""
 
 
 def small(figure: Figure) -> str:
@@ -21,7 +21,7 @@ def small(figure: Figure) -> str:
     every = -(-len(heights) // MOST)
     heights = np.nan_to_num(np.minimum(heights[::every], figure.broken_at))
     low, high = min(0.0, float(heights.min())), max(float(heights.max()), 1e-9)
-    step = ACROSS / len(heights)
+    step = ACROSS / len(heights) if figure.axis.edges is not None else min(WIDEST, ACROSS / len(heights))
 
     def y(value: float) -> float:
         return TALL - 2 - (value - low) / (high - low) * (TALL - 4)
@@ -35,7 +35,7 @@ def small(figure: Figure) -> str:
         giants = np.flatnonzero(heights[:, 0] >= figure.broken_at)
         if giants.size:
             parts += (
-                f'<path class="break" d="{"".join(f"M{k * step:.1f} 14l{step:.1f} -5v3l-{step:.1f} 5z" for k in giants)}"/>'
+                f'<path class="break" d="{"".join(f"M{k * step:.1f} 18l{step:.1f} -6v4l-{step:.1f} 6z" for k in giants)}"/>'
             )
     else:
         paths = (

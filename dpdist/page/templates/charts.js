@@ -375,9 +375,23 @@
       state.only = tools.only && Number.isInteger(only) && only < (heat ? rows : 0) + several ? only : -1;
       show();
       if (view.has("embed")) document.body.replaceChildren(element("h1", { className: "embedded" }, data.title), figure, element("p", { className: "soft-text" }, data.source));
-      else figure.scrollIntoView();
+      else { reveal(figure); figure.scrollIntoView(); }
     };
   }
+
+  // ---- what is folded: opened by links to what it holds (browsers without the rule for it need this), and all of it for print
+  const reveal = (one) => { for (let found = one?.closest("details"); found; found = found.parentElement.closest("details")) found.open = true; };
+  const groups = [...document.querySelectorAll(".group>details")], around = document.querySelectorAll("details:has(>.groups)");
+  if (groups.length > 1) {
+    const all = element("button", { type: "button", className: "fold" }), closed = () => groups.some((one) => !one.open), named = () => { all.textContent = closed() ? say("Open all charts") : say("Close all charts"); };
+    all.addEventListener("click", () => { const open = closed(); for (const one of [...around, ...groups]) one.open = open; });
+    for (const one of groups) one.addEventListener("toggle", named);
+    named();
+    document.querySelector(".groups").before(all);
+  }
+  let folded = [];
+  addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details:not([open])")]; for (const one of folded) one.open = true; });
+  addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
 
   // ---- from a site: its releases, in their order, stand in the address, so that the published page itself is the same everywhere
   const series = document.getElementById("series"), ids = new URLSearchParams(location.search).get("series")?.split(",") ?? [];
@@ -392,7 +406,9 @@
   const views = [...document.querySelectorAll("figure.chart")].map(chart);
   const follow = () => {
     const view = new URLSearchParams(location.hash.slice(1));
-    if (view.has("chart")) views[Number(view.get("chart"))]?.(view);
+    if (view.has("chart")) return views[Number(view.get("chart"))]?.(view);
+    const target = document.getElementById(location.hash.slice(1));
+    if (target?.closest("details:not([open])")) { reveal(target); target.scrollIntoView(); }
   };
   addEventListener("hashchange", follow);
   follow();
