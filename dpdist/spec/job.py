@@ -321,7 +321,7 @@ class Job:
         asked = [entry.statistic for entry in entries]
         return Beside(
             attributes=tuple(measured.attributes),
-            tables=tuple(entry.kind.tables for entry in entries),
+            tables=tuple(entry.kind.tables(tuple(measured.attributes)) for entry in entries),
             levels=any(part.levels for part in measured.domain.attributes),
             columns=tuple(measured.sums),
             statistics=tuple((each.key(), each.columns) if each.columns else None for each in asked),

@@ -98,9 +98,8 @@ class QueryKind(SpecKind):
         """Whether queries are in a file, whose name says nothing of what it holds."""
         return False
 
-    @property
-    def tables(self) -> tuple[tuple[str, ...], ...]:
-        """The attributes of each table that is asked for; none where anything else is."""
+    def tables(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The attributes of each table that is asked for, of those declared; none where anything else is."""
         return ()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -82,6 +83,11 @@ class MarginalsQuery(QueryKind):
         asked = self.marginals
         return asked.among or declared if asked.of is None else {name for table in asked.of for name in table}
 
-    @property
-    def tables(self) -> tuple[tuple[str, ...], ...]:
-        return self.marginals.of or ()
+    def tables(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        asked = self.marginals
+        if asked.of is not None:
+            return asked.of
+        among = asked.among or tuple(names)
+        return (
+            () if asked.ranges else tuple(table for k in sorted(set(asked.ways or ())) for table in combinations(among, k))
+        )
