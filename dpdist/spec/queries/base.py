@@ -99,7 +99,7 @@ class QueryKind(SpecKind):
         return False
 
     def tables(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """The attributes of each table that is asked for, of those declared; none where anything else is."""
+        """The attributes of each table that is asked for by itself, of those declared; none where anything else is."""
         return ()
 
     @property

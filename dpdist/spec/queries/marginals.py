@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import combinations
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -88,6 +87,4 @@ class MarginalsQuery(QueryKind):
         if asked.of is not None:
             return asked.of
         among = asked.among or tuple(names)
-        return (
-            () if asked.ranges else tuple(table for k in sorted(set(asked.ways or ())) for table in combinations(among, k))
-        )
+        return (among,) if set(asked.ways or ()) == {len(among)} and not asked.ranges else ()
