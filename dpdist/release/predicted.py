@@ -14,6 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
+from dpdist.page.content import WholeSteps
 from dpdist.page.words import Words
 from dpdist.release.answers import in_records
 from dpdist.release.assumed import assumed
@@ -31,7 +32,7 @@ class Predicted:
     Attributes:
         group: its name, as published answers have it.
         unit: what its answers are measured in: what is counted, in the plural, or the unit of a sum.
-        queries: how many there are.
+        queries: how many are answered.
         half_width: of the widest interval of the group.
         typical: the median half width.
         share: the widest as a share of a usual answer, where a number of records is assumed; None for sums of amounts.
@@ -55,12 +56,14 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
     workload, half = planned.job.workload.queries, held(_unread(planned).half_width)
     words = Words.of(cast("dict[str, Any]", planned.certificate()))
     found = []
-    for first, block in workload.block_starts():
+    answered = planned.job.workload.answered or (None,) * len(workload.blocks)
+    for (first, block), steps in zip(workload.block_starts(), answered, strict=True):
         own = half[first : first + block.queries]
+        own = own if steps is None else own[WholeSteps.of(block, steps).among(0, block.queries)]
         unit = words.unit_of(block.name) or words.counted
         answers = np.nan if records is None else float(assumed(workload, block, records, "even").values.mean())
         share = float(own.max()) / answers if answers > 0 else None
-        found.append(Predicted(block.name, unit, block.queries, float(own.max()), float(np.median(own)), share))
+        found.append(Predicted(block.name, unit, len(own), float(own.max()), float(np.median(own)), share))
     return found
 
 

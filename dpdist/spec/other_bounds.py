@@ -86,7 +86,11 @@ class Assumptions:
         return "; ".join([f"{self.records:,.0f} records", *told])
 
     def bounds(self) -> Iterator[OtherBound]:
-        """The bounds that something is assumed about. Those that the budget chooses are not among them."""
+        """The bounds that something is assumed about. Those that the budget chooses are not among them.
+
+        Raises: InvalidSpec for what is not compared.
+        """
+        self._check()
         person = self.spec.records.person
         for key, found in self.per_person.items():
             own = getattr(person, key)
@@ -98,10 +102,8 @@ class Assumptions:
             yield OtherBound(key, own, tuple(sorted(values)), partial(self._with_person, key))
         for name, found in self.amounts.items():
             column = self.spec.sums[name]
-            if column.selection is not None or column.most_per_person is not None:
-                raise InvalidSpec(
-                    f"assume.amounts: {name!r} has no declared 'to' of its own; leave 'private' and 'most_per_person' out"
-                )
+            if column.selection is not None:
+                raise InvalidSpec(f"assume.amounts: {name!r} has no declared 'to' of its own; leave 'private' out")
             ends = {end for share in SHARES if (end := _end(column, found.at(share))) is not None}
             yield OtherBound(
                 end_of(name),
@@ -109,6 +111,25 @@ class Assumptions:
                 tuple(sorted({*ends, float(column.last)})),
                 partial(self._with_end, name),
             )
+
+    def _check(self) -> None:
+        """Raises: InvalidSpec for what loses more, or something else, than is assumed."""
+        job = self._job()
+        totals = ["total"] if job.beside.totals else []
+        if (
+            bounds := totals
+            + ["most_per_person" for each in self.spec.sums.values() if each.most_per_person is not None][:1]
+        ):
+            raise InvalidSpec(
+                f"assume: what {bounds[0]!r} changes depends on all records of each person together, of which nothing is assumed; leave "
+                f"'assume' out, or compare the bounds in a spec without {bounds[0]!r}"
+            )
+        for name in self.amounts:
+            if any(each.statistic.adds_up(name, squares=True) for each in job.workload.entries):
+                raise InvalidSpec(
+                    f"assume.amounts: values of 'to' are compared for sums and means, and squares of {name!r} are asked for; leave "
+                    f"{name!r} out of 'assume', or compare them in a spec that asks for its mean"
+                )
 
     def _with_person(self, key: str, value: float) -> Job:
         person = self.spec.records.person.model_copy(update={key: int(value)})

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
+from benchmarks import groups
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import (
     Cap,
@@ -320,14 +320,18 @@ def test_the_gaussian_of_a_pure_release_does_not_hang_on_the_last_bit(epsilon: F
 
 
 def test_the_documented_losses_of_several_records_are_those_of_group_privacy() -> None:
-    """docs/explanation/neighbours.md: at epsilon 1 and delta 1e-6, and at a pure epsilon of 1."""
+    """docs/explanation/neighbours.md has the table that ``benchmarks.groups`` prints: at epsilon 1 and delta 1e-6."""
     text = (Path(__file__).parents[2] / "docs/explanation/neighbours.md").read_text()
-    rows = re.findall(r"^\| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \|$", text, re.MULTILINE)
-    gaussian, laplace = Loss.gaussian(rho_for(1.0, 1e-6, "analytic")), Loss.laplace(Fraction(1))
-    assert len(rows) == 5
-    for row in rows:
-        records, rho, pure, epsilon = (float(text.replace(",", "")) for text in row)
-        group = gaussian.for_group(int(records))
-        assert group.rho == int(rho) * gaussian.rho
-        assert laplace.for_group(int(records)).pure == pure
-        assert group.epsilon(1e-6) == pytest.approx(epsilon, abs=0.01)
+    given = groups.arguments().parse_args([])
+    assert groups.table(given.epsilon, given.delta, given.changes) in text
+    first = float(rho_for(1.0, 1e-6, "analytic"))
+    for row in groups.rows(1.0, 1e-6, [1, 2, 5, 10, 50]):
+        changes, pure, rho, epsilon, any_epsilon, any_delta = (float(cell.replace("nothing", "1")) for cell in row)
+        assert pure == any_epsilon == changes
+        assert rho == pytest.approx(changes**2 * first, rel=1e-3)
+        mu = changes * math.sqrt(2 * first)  # Balle & Wang 2018, Theorem 8
+        near = [epsilon - 0.01, epsilon + 0.01]
+        low, high = (float(ndtr(mu / 2 - each / mu) - math.exp(each) * ndtr(-mu / 2 - each / mu)) for each in near)
+        assert low > 1e-6 > high
+        steps = sum(math.exp(step) for step in range(int(changes)))
+        assert any_delta == pytest.approx(min(1.0, 1e-6 * steps), rel=0.05)

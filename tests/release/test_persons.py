@@ -155,6 +155,14 @@ def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     assert small.run(path, home).certificate["cells"] == 6
 
 
+@pytest.mark.parametrize("asked", [{"ways": [2]}, {"ways": [2, 2], "among": ["work", "sex"]}, {"of": [["work", "sex"]]}])
+def test_the_tables_that_are_asked_for_decide_and_not_their_form(home: Path, asked: dict[str, Any]) -> None:
+    path = small.write(home.parent / "data", **{**ASKED, "workload": [{"marginals": asked}]})
+    made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    (block,) = made.workload.blocks
+    assert (block.name, block.queries) == ("sex x work", 6)
+
+
 def changed_records(**other: Any) -> dict[str, Any]:
     return {"records": {**ASKED["records"], **other}}
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
@@ -135,3 +136,41 @@ def test_the_command_prints_them_and_charges_nothing(
     assert all(each["least"] in [one["value"] for one in each["tried"]] for each in told)
     with opened(home) as ledger:
         assert ledger.receipt("small-1") is None
+
+
+TOTAL = {
+    "records": {
+        "path": "records.parquet",
+        "count": "persons",
+        "person": {"column": "person", "most_groups": 2},
+    },
+    "domain": {"branch": {"categories": ["a", "b"], "total": "any"}},
+    "workload": [{"marginals": {"ways": [1]}}],
+    "sums": {},
+    "assume": {"persons": 4000, "groups_per_person": "geometric 3"},
+}
+VARIANCE = {"marginals": {"of": [["branch"]]}, "variance": "paid"}
+PER_PERSON = {"paid": {"from": 0, "to": 100, "most_per_person": 300}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (TOTAL, "leave 'assume' out, or compare the bounds in a spec without 'total'"),
+        (
+            {"workload": [ASKED["workload"][0], VARIANCE]},
+            "leave 'paid' out of 'assume', or compare them in a spec that asks for",
+        ),
+        ({"sums": PER_PERSON}, "compare the bounds in a spec without 'most_per_person'"),
+    ],
+)
+def test_what_is_not_compared_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        found(tmp_path, **changes)
+
+
+def test_bounds_of_persons_are_compared_beside_variances(tmp_path: Path) -> None:
+    """Counts alone are compared where nothing is assumed of the amounts."""
+    assume = {"persons": 4000, "records_per_person": "geometric 3"}
+    (records,) = found(tmp_path, workload=[ASKED["workload"][0], VARIANCE], assume=assume)
+    assert all([each.group for each in tried.groups] == ["branch"] for tried in records.tried)

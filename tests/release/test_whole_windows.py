@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from dpdist import verify
 from dpdist.errors import InvalidSpec
+from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from tests import small
 
@@ -24,13 +26,16 @@ def asked(ends: str | None = None, apply: list[dict[str, Any]] | None = None) ->
 
 @pytest.mark.parametrize(("ends", "first", "last"), [(None, [0, 3, 3], [11, 11, 8]), ("cut", [0, 0, 0], [11, 11, 11])])
 def test_the_first_full_window_is_the_first_answer(home: Path, ends: str | None, first: list[int], last: list[int]) -> None:
-    done = small.run(small.write(home.parent / "data", **asked(ends)), home)
+    path = small.write(home.parent / "data", **asked(ends))
+    done = small.run(path, home)
     rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
     groups = [block.name for block in done.plan.workload.blocks]
     assert sum(row["group"] in groups[3:] for row in rows) == 12 + 2 + 3
     for name, begin, end in zip(groups, first, last, strict=False):
         steps = [int(row["age"].removeprefix("at ").split()[0]) for row in rows if row["group"] == name]
         assert (len(steps), min(steps), max(steps)) == (2 * (end - begin + 1), begin, end)
+    planned = {each.group: each.queries for each in PlannedRelease.read(path).errors.groups}
+    assert planned == Counter(row["group"] for row in rows)
     said = [text for text in done.certificate["post_processing"] if "first full window" in text]
     assert bool(said) == (ends is None)
     page = (Path(done.folder) / "index.html").read_text()

@@ -98,9 +98,8 @@ class QueryKind(SpecKind):
         """Whether queries are in a file, whose name says nothing of what it holds."""
         return False
 
-    def tables(self, declared: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """The attributes of each table that is asked for, of very many the first ones; none where anything else is."""
-        del declared
+    def tables(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The attributes of each table that is asked for by itself, of those declared; none where anything else is."""
         return ()
 
     @property

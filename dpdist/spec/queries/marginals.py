@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import chain, combinations, islice
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -83,10 +82,9 @@ class MarginalsQuery(QueryKind):
         asked = self.marginals
         return asked.among or declared if asked.of is None else {name for table in asked.of for name in table}
 
-    def tables(self, declared: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    def tables(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         asked = self.marginals
-        if asked.ranges:
-            return ()
-        among = asked.among or declared
-        every = chain.from_iterable(combinations(among, size) for size in asked.ways or ())
-        return asked.of or tuple(islice(every, LISTED))
+        if asked.of is not None:
+            return asked.of
+        among = asked.among or tuple(names)
+        return (among,) if set(asked.ways or ()) == {len(among)} and not asked.ranges else ()
