@@ -39,7 +39,8 @@ def init(
         str | None, typer.Option("--columns", help="the columns to count, with commas between. Default: all")
     ] = None,
     person: Annotated[
-        str | None, typer.Option("--person", help="the column that tells persons apart. Default: none")
+        str | None,
+        typer.Option("--person", help="the column that tells persons apart, or 'none'. Default: one that is called so"),
     ] = None,
     types: Annotated[
         list[str] | None,
@@ -82,10 +83,16 @@ def init(
         records, header=names, public=public, names_in_first_row=names_in_first_row, grammar=_grammar(delimiter)
     )
     found = _of_kinds(stated, types or [])
-    if asks and person is None:
-        likely = next((column.name for column in found if is_person(column.name)), NOBODY)
-        told = typer.prompt(f"Column that tells persons apart ({NOBODY!r}: every record by itself)", default=likely)
-        person = None if told == NOBODY else told
+    if person is None and (asks or not public):
+        open_ = (column.name for column in found if column.name not in _parts(columns) and is_person(column.name))
+        person = next(open_, NOBODY)
+        if asks:
+            person = typer.prompt(f"Column that tells persons apart ({NOBODY!r}: every record by itself)", default=person)
+        elif person != NOBODY:
+            out.print(
+                f"taken to tell persons apart, by its name: {person!r} (--person {NOBODY} if every record stands by itself)"
+            )
+    person = None if person == NOBODY else person
     if asks and columns is None:
         shown = ", ".join(column.name for column in found if column.name != person)
         columns = typer.prompt("Columns to count, with commas between", default=shown)
@@ -145,10 +152,12 @@ def _kinds() -> list[str]:
 
 
 def _chosen(columns: list[Column], names: list[str], person: str | None) -> list[Column]:
+    from dpdist.domain.nearest import meant
+
     known = [column.name for column in columns]
     strange = next((name for name in (*names, *([person] if person else [])) if name not in known), None)
     if strange is not None:
-        raise InvalidInput(f"no column is called {strange!r}; there are {', '.join(known)}")
+        raise InvalidInput(f"no column is called {strange!r}{meant(strange, known)}; there are {', '.join(known)}")
     kept = [column for column in columns if column.name != person and (not names or column.name in names)]
     if not kept:
         raise InvalidInput("no column is left to count; name some with --columns")

@@ -19,13 +19,13 @@ from rich.text import Text
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.machine.state import state_folder
 from dpdist.process.limits import check_program
-from flows import addresses, children, service_commands, terminal
+from flows import addresses, children, predictions, service_commands, terminal
 from flows.books import book
 from flows.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.periods import Every, periods
 from flows.settings import for_prefect, served
 from flows.starting import without_collecting
-from flows.terminal import Progress, day_of, effort_text, err, loss_text, out, progress, shown
+from flows.terminal import Progress, day_of, err, loss_text, out, progress, shown
 
 if TYPE_CHECKING:
     from dpdist.release.context import Context
@@ -56,6 +56,7 @@ def plan(
             help="print the least budget that gives a group of queries this half width",
         ),
     ] = None,
+    why: Annotated[bool, typer.Option("--why", help="print why each mechanism that was not compared was not")] = False,
 ) -> None:
     """Predict the accuracy, cost, memory and time of a release, from its spec alone.
 
@@ -77,7 +78,7 @@ def plan(
     queries, needs = job.workload.queries, effort_of(job)
     if not (as_json or quiet):
         out.print(Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells"))
-        if needs.products:
+        if needs.products and needs.seconds() >= 1:
             out.print(
                 f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
                 f"(rank {needs.rank:,}); a strategy solved before is read back"
@@ -88,29 +89,34 @@ def plan(
         refused = [str(refusal) for refusal in refused_by(context, planned)]
         more = more_releases(context.ledger, planned.job, planned.options)
         bounds = compared(context, given)
+    left_out = (
+        why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)) if job.workload.mechanism == "auto" else {}
+    )
     certificate, errors = planned.certificate(), _errors(planned, given.records if given and records is None else records)
     least = None if half_width is None else _least(spec, period, half_width)
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "least_budget": least}
         told |= {"errors": [asdict(each) for each in errors], "warnings": planned.warnings, "refusals": refused}
-        told |= {"bounds": [each.facts for each in bounds] or None}
+        told |= {"bounds": [each.facts for each in bounds] or None, "not_compared": left_out}
+        told |= {"noise_multiplier": planned.noise_multiplier}
         out.print_json(json.dumps({**certificate, **{name: fact for name, fact in told.items() if fact is not None}}))
     if as_json or quiet:
         _exit_if_refused(refused)
         return
-    terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
-    if job.workload.mechanism == "auto":
-        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)))
-        terminal.print_rounds(_drowned(planned), records)
-    terminal.print_predicted(errors, least and f"{half_width} needs {least}")
-    terminal.print_bounds(given, bounds)
+    terminal.print_mechanisms(
+        certificate, {row.mechanism: predictions.effort_text(queries, row.mechanism) for row in planned.table}
+    )
+    if left_out:
+        predictions.print_left_out(left_out, why=why)
+        predictions.print_rounds(_drowned(planned), records)
+    predictions.print_predicted(errors, least and f"{half_width} needs {least}")
+    predictions.print_bounds(given, bounds)
     terminal.print_noises(certificate, more)
     terminal.print_targets(certificate)
-    terminal.print_memory(takes)
-    terminal.print_privacy(certificate)
+    predictions.print_memory(takes)
+    terminal.print_protected(certificate)
     _print_parts(planned)
     terminal.print_beyond(certificate)
-    out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(context, planned)
@@ -365,12 +371,19 @@ def _exit_if_refused(refused: list[str]) -> None:
 
 
 def _print_left(context: Context, planned: Plan) -> None:
+    """What would be charged now and what is left; the guarantee in a line of its own where the charge is not all of it."""
     from dpdist.release.streams import course_of
 
     dataset, due = planned.job.guarantee.dataset, course_of(planned).due(context.ledger)
     left = [b.left_for(planned.loss) for b in context.ledger.budgets(dataset)]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    what = "the answers" if planned.job.guarantee.found else "the release"
+    guarantee, found = terminal.guarantee_of_both(planned.certificate()), planned.job.guarantee.found
     amount = "" if due is None else loss_text(due, planned.job.guarantee.budget)
-    charge = f"{what} would charge {amount}" if amount else "its stream was paid for before"
+    if found or due != planned.loss:
+        out.print(f"guarantee: {guarantee}", soft_wrap=True)
+    elif "epsilon" not in amount:
+        amount = guarantee
+    charge = (
+        f"{'the answers' if found else 'the release'} would charge {amount}" if amount else "its stream was paid for before"
+    )
     out.print(f"{charge}; {text}", soft_wrap=True)

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from dpdist.asking.published import Answer
     from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
-    from dpdist.release.memory import StageMemory
-    from dpdist.release.predicted import Predicted
-    from dpdist.release.trades import Compared
     from dpdist.spec.budgets import ReleaseBudgetSpec
-    from dpdist.spec.other_bounds import Assumptions
-    from dpdist.workloads import Workload
 
 UNBROKEN = 100_000
 """Width of what is no terminal: a pipe or a file gets every row in one line. COLUMNS overrides it."""
@@ -112,24 +107,6 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
     out.print(table)
 
 
-def print_left_out(reasons: dict[str, str]) -> None:
-    """The mechanisms that were not compared, a line for each reason."""
-    for reason in dict.fromkeys(reasons.values()):
-        out.print(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim", soft_wrap=True)
-
-
-def print_rounds(drowned: float, records: float | None) -> None:
-    """Up to how many records ``mechanism: adaptive`` would have less error; nothing where more are assumed."""
-    if drowned >= (1.0 if records is None else records):
-        about = f"{float(f'{drowned:.2g}'):,.0f}"
-        out.print(
-            f"adaptive: with fewer than about {about} records the noise in a table adds up to more than its records; there tables "
-            "chosen in rounds had less total variation from the true ones in all measured cases, and more with over five times as many",
-            style="dim",
-            soft_wrap=True,
-        )
-
-
 def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None = None) -> None:
     """The kinds of noise that the spec leaves open, in one line, and why one was chosen.
 
@@ -160,49 +137,6 @@ def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, unit:
     return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}"
 
 
-def print_predicted(groups: Sequence[Predicted], least: str | None) -> None:
-    """How far answers will lie from the true ones, a line for each group of queries, in its own unit; and what a wanted error needs."""
-    from rich.table import Table
-
-    told = any(each.share is not None for each in groups)
-    columns = ["group", "answers", "95 % half width", "of", *(["of a usual answer"] if told else [])]
-    table = Table(*columns, box=None, pad_edge=False)
-    for each in groups[:GROUPS]:
-        share = (
-            []
-            if not told
-            else ["" if each.share is None else f"{each.share:.2g}" if each.share > 1 else f"{each.share:.1%}"]
-        )
-        table.add_row(Text(each.group), f"{each.queries:,}", f"± {each.half_width:,.4g}", Text(each.unit), *share)
-    if groups:
-        out.print(table)
-    if len(groups) > GROUPS:
-        out.print(f"... {len(groups) - GROUPS:,} more groups", style="dim")
-    if least is not None:
-        out.print(f"a 95 % half width of {least}")
-
-
-def print_bounds(given: Assumptions | None, bounds: Sequence[Compared]) -> None:
-    """What is predicted under several values of each bound, on assumed records, and which has the least error."""
-    from rich.table import Table
-
-    if given is None:
-        return
-    out.print(
-        f"assumed, no record was read: {given.words}. Each group of queries: the 95 % half width, what a usual "
-        "answer loses to the bounds, and noise and loss together as a share of it; 'error' is that of all groups",
-        soft_wrap=True,
-    )
-    for bound in bounds:
-        names = [f"{each.group} ({each.unit})" for each in bound.best.groups[:SIDE_BY_SIDE]]
-        table = Table(bound.key, "lost", *names, "error", "", box=None, pad_edge=False)
-        for each in bound.tried:
-            cells = [f"± {of.half_width:,.4g} - {of.lost:,.4g} ({of.share:.0%})" for of in each.groups[:SIDE_BY_SIDE]]
-            marks = [*(["least"] if each is bound.best else []), *(["as in the spec"] if each.value == bound.own else [])]
-            table.add_row(f"{each.value:,.10g}", f"{each.lost:.1%}", *cells, f"{each.error:.1%}", ", ".join(marks))
-        out.print(table)
-
-
 def print_targets(certificate: Mapping[str, Any]) -> None:
     """Whether the targets of the spec are reached, and the least budget that reaches them."""
     if "targets" not in certificate:
@@ -219,22 +153,6 @@ def print_post_processing(certificate: Mapping[str, Any]) -> None:
         out.print(Text(f"{line[:1].upper()}{line[1:]}."), soft_wrap=True)
 
 
-def print_memory(takes: list[StageMemory]) -> None:
-    """The memory that each stage takes and may take."""
-    shown = [
-        f"{stage.stage} {stage.bytes / 2**30:.2f} of {stage.limit / 2**30:.2f}{' a task' if stage.on_workers else ''}"
-        for stage in takes
-    ]
-    out.print(f"memory, GiB: {', '.join(shown)}", style="dim")
-
-
-def effort_text(queries: Workload, mechanism: str) -> str:
-    """What optimising a mechanism takes."""
-    from dpdist.mechanisms.registry import mechanism_of
-
-    return mechanism_of(mechanism).takes(queries)
-
-
 def guarantee_text(certificate: Mapping[str, Any]) -> str:
     """The guarantee and whom it protects, in a few words."""
     facts = certificate["privacy"]
@@ -242,16 +160,25 @@ def guarantee_text(certificate: Mapping[str, Any]) -> str:
     return f"epsilon={facts['epsilon']:.4g}{delta}" + (f" for {facts['unit']}" if "unit" in facts else "")
 
 
-def print_privacy(certificate: Mapping[str, Any]) -> None:
-    """The guarantee, whom it protects, and what it means."""
+def guarantee_of_both(certificate: Mapping[str, Any]) -> str:
+    """The guarantee as zCDP and as (epsilon, delta), or as pure differential privacy."""
     facts = certificate["privacy"]
     if facts["delta"]:
-        guarantee = f"rho={facts['rho_decimal']:.6g} zCDP = (epsilon={facts['epsilon']:.4g}, delta={facts['delta']:.1e})"
-    else:
-        guarantee = f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
-    out.print(guarantee)
+        return f"rho={facts['rho_decimal']:.6g} zCDP = (epsilon={facts['epsilon']:.4g}, delta={facts['delta']:.1e})"
+    return f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
+
+
+def print_privacy(certificate: Mapping[str, Any]) -> None:
+    """The guarantee, whom it protects, and what it means."""
+    out.print(guarantee_of_both(certificate))
+    print_protected(certificate, briefly=False)
+
+
+def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> None:
+    """Whom the guarantee protects, and how well somebody can guess who is in the data: in half a sentence, or as pages have it."""
     from dpdist.page.document import edges_sentences, selection_sentence
 
+    facts = certificate["privacy"]
     if "selection" in certificate:
         out.print(f"{selection_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
     for sentence in edges_sentences(certificate):
@@ -260,7 +187,13 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
         out.print("what is protected: not said by the version that published this")
         return
     out.print(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}", soft_wrap=True)
-    out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
+    meant = facts["meaning"]
+    if briefly:
+        wrong, right = (f"{100 * meant[share]:g} of 100 cases where it is" for share in ("false_alarms", "found_at_most"))
+        guess = f"whoever wrongly says yes in {wrong} no rightly says yes in at most {right} yes."
+        out.print(f"{meant['headline'].removesuffix('.')}: {guess}", soft_wrap=True)
+    else:
+        out.print(f"{meant['headline']} {meant['guess']}", soft_wrap=True)
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -415,8 +348,6 @@ def print_kept(groups: Iterable[Kept], lacking: Sequence[str]) -> None:
 
 GROUPS = 20
 """Groups of queries whose errors are listed."""
-SIDE_BY_SIDE = 4
-"""Of these, groups that are compared under several bounds."""
 SMALL = 10
 """Answers below, such as ratios, are shown with more decimals."""
 

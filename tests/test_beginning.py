@@ -171,6 +171,18 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
     assert release.certificate["privacy"]["bound_enforced_while_counting"]
 
 
+def test_a_column_that_is_called_after_persons_is_taken_for_theirs(place: Path, command: CommandLine) -> None:
+    (place / "sales.csv").write_text("sold,customer,town\n2026-09-01,7,Bonn\n")
+    wanted = {("--person", "none"): None, ("--columns", "customer"): None, (): "customer", ("--columns", "town"): "customer"}
+    for place_of, (options, person) in enumerate(wanted.items()):
+        made = command("init", "sales.csv", "--names-in-first-row", "--spec", f"{place_of}.yaml", *options)
+        assert made.code == 0
+        assert ("taken to tell persons apart, by its name: 'customer'" in made.out) == (person is not None)
+        spec = yaml.safe_load((place / f"{place_of}.yaml").read_text())
+        assert spec["records"].get("person", {}).get("column") == person
+        assert ("customer" in spec["domain"]) == (person is None)
+
+
 def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, command: CommandLine) -> None:
     assert command("init", "records.csv", "--names-in-first-row", "--columns", "branch,paid").code == 0
     text = (place / "records.yaml").read_text(encoding="utf-8")
@@ -219,6 +231,7 @@ def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, com
 
 REFUSED = {
     "exists; remove it": ("records.parquet", "--spec", "taken.yaml"),
+    "no column is called 'brnch' (did you mean 'branch'?)": ("records.parquet", "--columns", "brnch"),
     "no column is called 'nobody'": ("records.parquet", "--person", "nobody"),
     "--as needs a column": ("records.csv", "--names-in-first-row", "--as", "paid=coins"),
     "no records in nothing.csv": ("nothing.csv",),

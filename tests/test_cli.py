@@ -80,10 +80,11 @@ def test_a_key_is_made_and_a_release_is_planned(
     assert made.code == 0
     assert "mode 0600" in made.out
     assert command("keys", "check").code == 0
-    planned = command("plan", "data/release.yaml")
+    planned = command("plan", "data/release.yaml", "--why")
     assert planned.code == 0
     for text in ("coa", "identity", "gaussian", "rho=0.1 zCDP", "epsilon=", "GiB", "nothing yet"):
         assert text in planned.out
+    assert planned.out.count("epsilon=") == 1  # in what would be charged, which is the guarantee
     assert planned.out.count("uses Laplace noise") == 1  # with the names of all mechanisms that do
     assert not (tmp_path / "store" / "histograms").exists()
 

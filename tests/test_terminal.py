@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from dpdist.errors import InvalidInput
-from flows import key_commands, terminal
+from dpdist.release.memory import StageMemory
+from flows import key_commands, predictions, terminal
 from flows.release import _raise_without_server
 
 
@@ -28,13 +29,23 @@ def test_answers_stand_below_each_other_and_the_others_are_counted(capsys: pytes
 
 
 def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "out", Console(width=80))
+    monkeypatch.setattr(predictions, "out", Console(width=80))
     reason = "needs more memory than there is " * 20
-    terminal.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason})
+    predictions.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=True)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         f"coa, newton: {reason}".rstrip(),
         "eigen: is slower",
     ]
+    predictions.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=False)
+    assert capsys.readouterr().out.split()[0] == "3"
+
+
+def test_only_stages_that_take_much_of_their_memory_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    takes = [StageMemory("count", 2**30, 2**40, on_workers=False), StageMemory("optimise", 2**37, 2**40, on_workers=False)]
+    predictions.print_memory(takes[:1])
+    assert capsys.readouterr().out == ""
+    predictions.print_memory(takes)
+    assert capsys.readouterr().out == "memory, GiB: optimise 128.00 of 1024.00\n"
 
 
 def test_whoever_makes_a_key_learns_where_it_is(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.page.summary import certified, error_in_words
 from dpdist.page.suppression import Suppressed, suppressed
@@ -44,8 +45,9 @@ class Table:
         """The answers of one group of queries. Raises: InvalidInput for a group that was not asked for."""
         blocks = tuple(block for block in self.workload.blocks if block.name == group)
         if not blocks:
-            known = ", ".join(repr(block.name) for block in self.workload.blocks[:12])
-            raise InvalidInput(f"the release has no group {group!r}; it has {known}")
+            names = [block.name for block in self.workload.blocks]
+            known = ", ".join(repr(name) for name in names[:12])
+            raise InvalidInput(f"the release has no group {group!r}{meant(group, names)}; it has {known}")
         arrow = self.arrow.filter(pc.equal(self.arrow["group"], group))
         return replace(self, arrow=arrow, workload=type(self.workload)(self.workload.domain, blocks))
 

@@ -362,9 +362,11 @@ def _no_group(folder: Path, group: str, names: set[str]) -> InvalidInput:
             f"all answers of group {group!r} are suppressed: none lies at least {certificate['suppression']['at']:g} standard errors above "
             f"{certificate['suppression']['below']:g}; ask for another group, or with 'dpdist ask' where the measurement is published"
         )
+    from dpdist.domain.nearest import meant
+
     known = sorted(names)
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-    return InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
+    return InvalidInput(f"no group {group!r}{meant(group, known)}; there are {', '.join(known[:MOST_NAMED])}{more}")
 
 
 def means_in(folder: Path, certificate: dict[str, Any], what: str = "means") -> list[dict[str, str]]:

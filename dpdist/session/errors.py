@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.notebooks import html_table
 from dpdist.release.predicted import Predicted
@@ -32,7 +33,9 @@ class Errors:
         found = [each.half_width for each in self.groups if each.group == group]
         if not found:
             asked = ", ".join(repr(each.group) for each in self.groups[:12])
-            raise InvalidInput(f"no group {group!r} is asked for; there are {asked}")
+            raise InvalidInput(
+                f"no group {group!r} is asked for{meant(group, (each.group for each in self.groups))}; there are {asked}"
+            )
         return max(found)
 
     @property

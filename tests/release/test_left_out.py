@@ -161,7 +161,9 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
 ) -> None:
     path, command = written(home), CommandLine(monkeypatch, capsys)
     monkeypatch.setenv("DPDIST_HOME", str(home))
-    assert "of the budget 20% for 'left_out', 80% for the answers " in command("plan", str(path)).out
+    planned = command("plan", str(path)).out
+    assert "of the budget 20% for 'left_out', 80% for the answers " in planned
+    assert planned.count("guarantee: rho=") == 1  # more than the answers would charge
     done = small.run(path, home)
     shown = command("show", str(done.folder)).out
     assert "Counts the first 3 purchases of each person; " in command("plan", str(path)).out

@@ -576,8 +576,8 @@ def test_first_rows_of_a_group(through: str, home: Path, monkeypatch: pytest.Mon
     of_sex = [row for row in everything if row["group"] == "sex"]
     assert report.first_rows(done.folder, group="sex", limit=1) == (of_sex[:1], 2)
     assert report.first_rows(done.folder, group="sex", limit=9) == (of_sex, 2)
-    with pytest.raises(InvalidInput, match="no group 'x'; there are age, age x sex"):
-        report.first_rows(done.folder, group="x", limit=1)
+    with pytest.raises(InvalidInput, match=r"no group 'agee' \(did you mean 'age'\?\); there are age, age x sex"):
+        report.first_rows(done.folder, group="agee", limit=1)
 
 
 def test_nothing_private_is_published(home: Path) -> None:
