@@ -115,17 +115,20 @@ def plan(
     terminal.print_targets(certificate)
     predictions.print_memory(takes)
     terminal.print_protected(certificate)
-    _print_parts(planned)
-    terminal.print_beyond(certificate)
+    if not _print_parts(planned) or {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate):
+        terminal.print_beyond(certificate)
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(context, planned)
     _exit_if_refused(refused)
 
 
-def _print_parts(planned: Plan) -> None:
-    """What parts of the budget are for, by the keys of the spec that ask for them; nothing where the answers have all of it."""
-    from dpdist.spec.found_first import FoundFirst
+def _print_parts(planned: Plan) -> bool:
+    """What parts of the budget are for, by the keys of the spec that ask for them; nothing where the answers have all of it.
+
+    Returns: whether one of them finds bounds, or what they leave out.
+    """
+    from dpdist.spec.found_first import FoundFirst, LeftOut, PrivateBound
 
     found = [each.declared.guarantee.names for each in planned.job.guarantee.found]
     parts = [(each.share, each.key) for each in found if isinstance(each, FoundFirst)]
@@ -134,6 +137,7 @@ def _print_parts(planned: Plan) -> None:
         out.print(
             "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
         )
+    return any(isinstance(each, LeftOut | PrivateBound) for each in found)
 
 
 def sql(
