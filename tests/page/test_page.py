@@ -20,6 +20,7 @@ from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from flows import pictures
 from tests import small
+from tests.page import gallery
 from tests.page.browsing import browser, page, shown
 from tests.page.gallery import certificate as report_certificate
 from tests.small import run
@@ -226,3 +227,17 @@ def test_a_release_in_one_line_tells_its_error_where_it_is_known(rmse: float | N
     facts["mechanism"]["rmse"] = rmse
     assert ("with RMSE 1.25" in summary(facts)) is shown
     assert ("RMSE" in summary(facts)) is shown
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        (5e-7, "no matrix mechanism has a total squared error lower by more than 5.0e-07 of this one"),
+        (1.6, "no matrix mechanism has less than 38% of this one"),  # 1 / 2.6 is 38.46 %
+    ],
+)
+def test_a_wide_gap_is_told_as_a_share(gap: float, said: str) -> None:
+    """It was said that an error may be lower by more than itself."""
+    content = gallery.incomes()
+    content.certificate["mechanism"]["certified_gap"] = gap
+    assert said in document.page(content, 1).replace("\N{NO-BREAK SPACE}", "")
