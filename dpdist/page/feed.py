@@ -17,6 +17,8 @@ MOST_ENTRIES = 50
 """The newest releases, which a feed has; the calendar has all."""
 OCTETS = 74
 """Of a line of iCalendar, without the space before what goes on."""
+_ATOM = "http://www.w3.org/2005/Atom"
+ElementTree.register_namespace("atom", _ATOM)
 
 
 def write(
@@ -65,6 +67,8 @@ def _rss(dataset: str, base: str, newest: Sequence[CatalogueEntry], told: Mappin
     channel = ElementTree.SubElement(root, "channel")
     title, about = say("{dataset}: differentially private releases", dataset=dataset), say("New and revised tables.")
     _texts(channel, title=title, link=base, description=about)
+    itself = {"href": f"{base}feed.xml", "rel": "self", "type": "application/rss+xml"}
+    ElementTree.SubElement(channel, f"{{{_ATOM}}}link", itself)
     for each in newest:
         release = each.edition.release
         item = ElementTree.SubElement(channel, "item")

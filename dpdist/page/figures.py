@@ -66,7 +66,7 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     block, values, half = replace(block, factors=factors, scales=()), values.reshape(shape), half.reshape(shape)
     if len(block.axes) > 2:
         return _maps(block, domain, replace(words, boundaries={}), values, half)
-    beside = _beside(block, domain, values, half)
+    beside = _beside(block, domain, words, values, half)
     ordered = tuple(map(slice, _on_axes(block, domain)))
     found = _plain(block, domain, words, values[ordered], half[ordered])
     charts = [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip()))]
@@ -121,15 +121,14 @@ def _on_axes(block: Block, domain: Domain) -> list[int]:
     return [min(len(part), a.values) if a.edges and not grouped else len(part) for a, grouped, part in parts]
 
 
-def _beside(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str:
+def _beside(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> str:
     """What is said of the counts of other and missing values that an ordered axis has no place for."""
     left = [part[drawn:] for part, drawn in zip(block.labels, _on_axes(block, domain), strict=True)]
     if not any(left):
         return ""
     if len(left) > 1:
-        names = [
-            f"{domain.names[place]} {label}" for place, labels in zip(block.axes, left, strict=True) for label in labels
-        ]
+        titles = (words.title(domain.names[place]) for place in block.axes)
+        names = [f"{title} {label}" for title, labels in zip(titles, left, strict=True) for label in labels]
         return say("Not drawn: {names}; the table has them.", names=listed(names))
     first = len(values) - len(left[0])
     texts = [f"{label} {with_interval(float(values[first + k]), float(half[first + k]))}" for k, label in enumerate(left[0])]
@@ -147,7 +146,7 @@ def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[t
 def _axis(block: Block, domain: Domain, words: Words, k: int) -> Axis:
     """The values of a group's attribute, or of a level of it."""
     place, name = block.axes[k], block.heads(domain.names)[k]
-    return words.axis(domain, place) if name == domain.names[place] else Axis(name, block.labels[k])
+    return words.axis(domain, place) if name == domain.names[place] else Axis(words.title(name), block.labels[k])
 
 
 def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Figure | None:
@@ -316,7 +315,7 @@ def _maps(block: Block, domain: Domain, words: Words, values: Matrix, half: Matr
     rest = [i for i in range(values.ndim) if i != place]
     out: list[tuple[str, Figure]] = []
     for i, label in enumerate(block.labels[place]):
-        title = f"{block.heads(domain.names)[place]} {label}"
+        title = f"{words.title(block.heads(domain.names)[place])} {label}"
         part = replace(
             block,
             name=f"{block.name}, {title}",

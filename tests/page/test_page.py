@@ -212,11 +212,13 @@ def test_the_page_as_a_document(published: Path, browser: Any, tmp_path: Path) -
 def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page: Any) -> None:
     """One chart for each sex and work, over ages, under its name; beyond a dozen of them none."""
     every = {"marginals": {"of": [["age", "sex", "work"]]}}
-    folder = run(small.write(home.parent / "data", table=small.records(), workload=[every]), home).folder
+    domain = small.spec()["domain"]
+    domain["sex"]["title"] = "Sex at birth"
+    folder = run(small.write(home.parent / "data", table=small.records(), domain=domain, workload=[every]), home).folder
     page.goto((folder / "index.html").as_uri())
     figures = page.locator("section figure")
     assert figures.locator("svg:visible").count() == 2
-    assert figures.locator("p strong").all_text_contents() == ["sex f", "sex m"]
+    assert figures.locator("p strong").all_text_contents() == ["Sex at birth f", "Sex at birth m"]
     text = figures.first.locator("svg:visible").text_content()
     assert all(name in text for name in "abc")
 

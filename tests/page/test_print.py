@@ -163,4 +163,4 @@ def test_examples(home: Path, browser: Any, spec: str) -> None:
     for page in (done.folder / "index.html", Path("site/methodology.html"), Path("site/index.html")):
         assert faults(page, browser) == [], page
     first = Printed.of(done.folder / "index.html", Path("summary.pdf")).whole[0]
-    assert all(_letters(each) in first for each in ("Privacy loss", "Cite as", done.certificate["release"]))
+    assert all(_letters(each) in first for each in ("In short", "Privacy loss", "Cite as", done.certificate["release"]))

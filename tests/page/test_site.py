@@ -114,6 +114,8 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     assert [item.findtext("title") for item in feed.iter("item")] == [
         "weekly, 16 November 2026 (w2-revised), revision 2", "weekly, 16 November 2026 (w2)", "weekly, 9 November 2026 (w1)"
     ]  # fmt: skip
+    (itself,) = feed.iter("{http://www.w3.org/2005/Atom}link")
+    assert itself.attrib == {"href": "https://example.org/t/feed.xml", "rel": "self", "type": "application/rss+xml"}
     assert feed.findtext("channel/item/pubDate") == "Mon, 16 Nov 2026 00:00:00 +0000"
     words = " ".join((folder / "methodology.html").read_text().split())
     for text in (
