@@ -67,6 +67,7 @@ WHY_NOT = {
     "page.charts.figure.FEWEST_BROKEN": SHOWN,
     "page.charts.figure.GIANT": SHOWN,
     "page.charts.maps.MOST_PANELS": SHOWN,
+    "page.charts.small.WIDEST": SHOWN,
     "page.charts.text.LINE": SHOWN,
     "page.comparison.MOST_NUMBERS": SHOWN,
     "page.comparison.MOST_SHOWN": SHOWN,
