@@ -63,8 +63,9 @@ def test_what_cannot_be_combined_is_refused(estimates: list[float], variances: l
 @pytest.mark.parametrize("mechanism", ["marginals", "adaptive", "identity"])
 @mock.patch("dpdist.privacy.ledger._new_salt", mock.Mock(return_value=bytes(range(32))))
 def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: Path) -> None:
-    """Counts are large here, so that fits are nearly linear: the spread of a count is its standard error, and intervals hold. The noise is
-    the same in every run."""
+    """Counts are large here, so that fits are nearly linear: the spread of a count is its standard error, and intervals hold. Of adaptive
+    rounds it is smaller: what all tables say together is more precise than the first one, which answers are read from. The noise is the
+    same in every run, and the draws of sets are not."""
     (home / "root.key").unlink()
     known_key(home)
     release = published(home, mechanism=mechanism, budget={"rho": 0.2})
@@ -79,7 +80,7 @@ def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: 
             (answer,) = release.ask(f"count where {name}={value}")
             spreads.append(float(np.std(counts, ddof=1)) / answer.standard_error)
     assert sum(held) >= 4
-    assert 0.55 < float(np.median(spreads)) < 1.5
+    assert (0.35 if mechanism == "adaptive" else 0.55) < float(np.median(spreads)) < 1.5
 
 
 def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
