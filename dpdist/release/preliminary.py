@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
@@ -123,3 +125,36 @@ class NoisyPreliminary(Preliminary):
     def samples(self, key: bytes) -> Draw:
         """Gives samples of the key's noise."""
         return lambda count: self.noise.draw(key, count=count)
+
+
+class PrivateChoice(Preliminary):
+    """What is found before the plan by private choices alone."""
+
+    purpose: ClassVar[str]
+    """What the digest of ``binding`` is of."""
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        return {"choices": "exponential mechanism"}
+
+    @cached_property
+    def binding(self) -> str:
+        guarantee, measured = self.job.guarantee, self.job.measured
+        facts = {
+            "person": guarantee.person,
+            "neighbours": guarantee.neighbours,
+            "domain": [(name, given.measured) for name, given in measured.attributes.items()],  # which records count
+            "columns": guarantee.columns,
+            "rule": [[*each.values()] for each in self.choices()],
+            **self.bound_to,
+        }
+        return digest_of(self.purpose, facts)
+
+    @property
+    @abstractmethod
+    def bound_to(self) -> Mapping[str, Any]:
+        """What else decides what is counted."""
+
+    @abstractmethod
+    def choices(self) -> Iterator[dict[str, Any]]:
+        """How each of them is made, for certificates."""

@@ -5,55 +5,41 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.edges import EdgesRule, edges_rule
 from dpdist.records.beyond import steps_of_records
 from dpdist.records.per_person import CountedSizes
 from dpdist.records.sources import Source
-from dpdist.release.preliminary import PredictedErrors, Preliminary
+from dpdist.release.preliminary import PredictedErrors, PrivateChoice
 from dpdist.spec.found_first import FoundEdges
 from dpdist.spec.job import Job
 
 
 @dataclass(frozen=True)
-class EdgesChoice(Preliminary):
+class EdgesChoice(PrivateChoice):
     """The choice of the edges of one attribute."""
 
     job: Job
     asked: FoundEdges
     rule: EdgesRule
 
+    purpose: ClassVar[str] = "edges"
+
     @property
     def loss(self) -> Loss:
         return self.rule.loss
 
     @property
-    def drawn(self) -> Mapping[str, Any]:
-        return {"choices": "exponential mechanism"}
-
-    @cached_property
-    def binding(self) -> str:
-        guarantee, measured = self.job.guarantee, self.job.measured
-        facts = {
-            "person": guarantee.person,
-            "neighbours": guarantee.neighbours,
-            "domain": [(name, given.measured) for name, given in measured.attributes.items()],  # which records count
-            "of": self.asked.attribute,
-            "columns": guarantee.columns,
-            "rule": [[*each.values()] for each in self.choices()],
-        }
-        return digest_of("edges", facts)
+    def bound_to(self) -> Mapping[str, Any]:
+        return {"of": self.asked.attribute}
 
     def choices(self) -> Iterator[dict[str, Any]]:
-        """How each edge is chosen, for certificates."""
         for each in self.rule.splits:
             yield {"edge": each.number + 1, "level": each.level + 1, "at": str(each.at), "rate": str(each.rate)}
 

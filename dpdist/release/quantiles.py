@@ -6,54 +6,41 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute
-from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.quantiles import QuantileRules, quantiles
 from dpdist.records.beyond import CountedValues, values_by_group
 from dpdist.records.sources import Source
-from dpdist.release.preliminary import PredictedErrors, Preliminary
+from dpdist.release.preliminary import PredictedErrors, PrivateChoice
 from dpdist.spec.found_first import AskedQuantiles
 from dpdist.spec.job import Job
 from dpdist.spec.sums import QuantilesSpec
 
 
 @dataclass(frozen=True)
-class QuantileChoice(Preliminary):
+class QuantileChoice(PrivateChoice):
     """The choice of quantiles."""
 
     job: Job
     asked: QuantilesSpec
     rule: QuantileRules
 
+    purpose: ClassVar[str] = "quantiles"
+
     @property
     def loss(self) -> Loss:
         return self.rule.loss
 
     @property
-    def drawn(self) -> Mapping[str, Any]:
-        return {"choices": "exponential mechanism"}
-
-    @cached_property
-    def binding(self) -> str:
-        guarantee, measured = self.job.guarantee, self.job.measured
-        facts = {
-            "person": guarantee.person,
-            "neighbours": guarantee.neighbours,
-            "domain": [(name, given.measured) for name, given in measured.attributes.items()],
-            "of": [(name, given.measured) for name, given in self.asked.of.items()],
-            "by": self.asked.by,
-            "columns": guarantee.columns,
-            "rule": [[*facts.values()] for facts in self.choices()],
-        }
-        return digest_of("quantiles", facts)
+    def bound_to(self) -> Mapping[str, Any]:
+        of = [(name, given.measured) for name, given in self.asked.of.items()]
+        return {"of": of, "by": self.asked.by}
 
     @property
     def groups(self) -> tuple[Attribute, ...]:
@@ -61,7 +48,6 @@ class QuantileChoice(Preliminary):
         return tuple(self.job.measured.domain.attribute(name) for name in self.asked.by)
 
     def choices(self) -> Iterator[dict[str, Any]]:
-        """How each quantile is chosen, for certificates."""
         for name, some in zip(self.asked.of, self.rule.of, strict=True):
             for each in some:
                 rates = {"rate": str(each.rate), "end_rate": str(each.end_rate), "beyond": each.beyond}
