@@ -6,12 +6,12 @@ import datetime
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.text import Text
@@ -115,29 +115,29 @@ def plan(
     terminal.print_targets(certificate)
     predictions.print_memory(takes)
     terminal.print_protected(certificate)
-    if not _print_parts(planned) or {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate):
-        terminal.print_beyond(certificate)
+    _print_found_first(planned, certificate)
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(context, planned)
     _exit_if_refused(refused)
 
 
-def _print_parts(planned: Plan) -> bool:
-    """What parts of the budget are for, by the keys of the spec that ask for them; nothing where the answers have all of it.
-
-    Returns: whether one of them finds bounds, or what they leave out.
-    """
+def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
+    """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
+    still to be found."""
     from dpdist.spec.found_first import FoundFirst, LeftOut, PrivateBound
 
-    found = [each.declared.guarantee.names for each in planned.job.guarantee.found]
-    parts = [(each.share, each.key) for each in found if isinstance(each, FoundFirst)]
+    names = (each.declared.guarantee.names for each in planned.job.guarantee.found)
+    found = [each for each in names if isinstance(each, FoundFirst)]
+    parts = [(each.share, each.key) for each in found]
     if parts:
         parts.append((1 - sum((share for share, _ in parts), Fraction()), "the answers"))
         out.print(
             "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
         )
-    return any(isinstance(each, LeftOut | PrivateBound) for each in found)
+    known = {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate)
+    if known or not any(isinstance(each, LeftOut | PrivateBound) for each in found):
+        terminal.print_beyond(certificate)
 
 
 def sql(

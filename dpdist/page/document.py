@@ -282,10 +282,9 @@ def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
 
 def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
     """How bins of attributes came to have their edges, where they were chosen."""
-    titles = (certificate.get("method") or {}).get("attributes", {})
-    told = []
+    words, told = Words.of(dict(certificate)), []
     for each in certificate.get("chosen_edges", ()):
-        name = titles.get(each["of"], {}).get("title") or each["of"]
+        name = words.title(each["of"])
         which = say("Up to {bins:,} bins of {attribute}", bins=each["bins"], attribute=name)
         if each["edges"] is not None:
             which = say("The {bins:,} bins of {attribute}", bins=len(each["edges"]) - 1, attribute=name)
