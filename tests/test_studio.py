@@ -93,6 +93,8 @@ def test_what_a_question_costs_the_others(home: Path, desk: Desk) -> None:
     whole = PlannedRelease(DRAFT).errors
     ratios = [whole.of(each.group) / each.half_width for each in alone.groups]
     assert found[1]["narrower"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
+    told = desk.costs({"content": {**DRAFT, "left_out": {"share": 0.05}}})["costs"]  # goes with the only column of amounts
+    assert told[1]["narrower"] == pytest.approx(found[1]["narrower"] * 0.95**-0.5, rel=1e-3)
     assert desk.costs({"content": without}) == {"costs": []}
 
 
@@ -134,6 +136,9 @@ def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: Desk) ->
     content = small.spec()
     with pytest.raises(InvalidInput, match="what is asked has changed since its charge was shown"):
         desk.start({"content": content, "confirmed": ""})
+    person = {"path": "records.parquet", "person": {"column": "person"}}
+    parts = desk.charge({"content": {**content, "records": person, "left_out": {"share": 0.05}}})
+    assert parts["share"] == pytest.approx(0.4, rel=1e-3)  # of what is left out, and of the answers
     shown = desk.charge({"content": content})
     assert (shown["release"], shown["share"]) == ("small-1", pytest.approx(0.4, rel=1e-3))
     other = {"dataset": "other", "cap": {"rho": 0.25}}
@@ -264,6 +269,36 @@ def test_anybody_can_use_the_page(browser: Any, served: Any, screen: str, look: 
     context.close()
 
 
+def test_what_bounds_leave_out_is_asked_for_with_the_first_bound(browser: Any, served: Any) -> None:
+    """One click takes it away, further bounds do not bring it back, and it goes with the last bound."""
+    served.desk.content["workload"] = DRAFT["workload"][:1]
+    del served.desk.content["sums"]
+    page, expect = browser.new_page(), sync_api.expect
+    page.goto(served.url)
+    page.wait_for_selector("#tables table")
+    box, text = page.get_by_label("Publish what the bounds leave out"), page.locator("#yaml")
+    paid = page.locator("fieldset", has=page.locator("legend", has_text="paid")).get_by_label("Counted as")
+    expect(box).to_have_count(0)
+    paid.select_option("sums")
+    expect(box).to_be_checked()
+    expect(text).to_have_value(re.compile(r"left_out:\n  share: 0.05"))
+    page.get_by_label("Share of this release for it").fill("0.1")
+    expect(text).to_have_value(re.compile(r"left_out:\n  share: 0.1"))
+    box.click()
+    person = page.get_by_label("Column that tells persons apart")
+    person.select_option("sex")
+    expect(text).to_have_value(re.compile("column: sex"))
+    expect(box).not_to_be_checked()
+    assert "left_out" not in text.input_value()
+    box.click()
+    paid.select_option("none")
+    expect(text).to_have_value(re.compile(r"column: sex[\s\S]*left_out:\n  share: 0.05"))
+    person.select_option("")
+    expect(box).to_have_count(0)
+    expect(text).not_to_have_value(re.compile("left_out|person"))
+    page.close()
+
+
 @pytest.mark.slow
 def test_what_is_assumed_is_said_in_the_form(browser: Any, served: Any) -> None:
     """The field appears with the person column, the table with what is assumed, and both go with it."""
@@ -324,4 +359,6 @@ def test_a_release_from_its_columns_to_its_charge(browser: Any, home: Path) -> N
         studio.terminate()
         studio.wait(HANGS)
     assert Path("releases/visits-1/index.html").exists()
-    assert yaml.safe_load(Path("visits.yaml").read_text())["records"]["person"] == {"column": "person"}
+    saved = yaml.safe_load(Path("visits.yaml").read_text())
+    assert (saved["records"]["person"], saved["left_out"]) == ({"column": "person"}, {"share": 0.05})
+    assert "persons have more" in Path("releases/visits-1/index.html").read_text(encoding="utf-8")

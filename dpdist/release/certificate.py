@@ -16,7 +16,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import DatasetBudget
-from dpdist.release.chosen import found_before
+from dpdist.release.chosen import whole_loss
 from dpdist.release.units import ErrorUnit
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.output import PostprocessSpec
@@ -30,7 +30,7 @@ TARGET_DIGITS = 6
 def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
     protection, given = job.guarantee.protection, job.declared.guarantee.budget.delta
-    loss = sum((before.loss for before, _ in found_before(job)), loss)
+    loss = whole_loss(job, loss)
     delta = 0.0 if grid.norm == "l1" else float(loss.failure + Fraction(1, 10**9) if given is None else given)
     zcdp = f"{'approximate ' if loss.failure else ''}zero-concentrated differential privacy (zCDP)"
     return {

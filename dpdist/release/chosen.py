@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpdist.privacy.accounting import Loss
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.left_out import measured_of
@@ -25,6 +26,11 @@ def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]
     """What a release was prepared with, in order, with the numbers of each that are published; None for placeholders."""
     made = ((preliminary_of(each.declared), each.found) for each in job.guarantee.found)
     return [(before, found) for before, found in made if before is not None]
+
+
+def whole_loss(job: Job, measured: Loss) -> Loss:
+    """What a release and all that is found for it lose together."""
+    return sum((before.loss for before, _ in found_before(job)), measured)
 
 
 def facts_before(job: Job) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dpdist.errors import DpdistError, InvalidInput
 from dpdist.identities import digest_of
 from dpdist.release.ahead import check_refusals
 from dpdist.release.assumed import Shape, assumed
+from dpdist.release.chosen import whole_loss
 from dpdist.release.context import running
 from dpdist.release.extent import plans_in_one_process
 from dpdist.release.plan import Plan
@@ -72,7 +73,7 @@ def _cost(planned: Plan) -> dict[str, Any]:
         "epsilon": facts["privacy"]["epsilon"],
         "delta": facts["privacy"]["delta"],
         "protected": facts["privacy"]["unit"],
-        "share": float(guarantee.cap.share(planned.loss)),
+        "share": float(guarantee.cap.share(whole_loss(planned.job, planned.loss))),
         "spent": _spent(guarantee.dataset),
         "warnings": planned.warnings,
     }
@@ -95,7 +96,9 @@ def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
         rest = {**content, "workload": asked[:place] + asked[place + 1 :]}
         named = {name for entry in rest["workload"] for name in check(QuerySpec, "question", entry).statistic.columns}
         sums = {name: each for name, each in content.get("sums", {}).items() if name in named}
-        kept = {key: each for key, each in rest.items() if key != "sums"} | ({"sums": sums} if sums else {})
+        bounded = sums or content.get("records", {}).get("person", {}).get("column")
+        gone = {"sums"} if bounded else {"sums", "left_out"}
+        kept = {key: each for key, each in rest.items() if key not in gone} | ({"sums": sums} if sums else {})
         alone = _widths(PlannedRelease(kept, folder).errors)
         ratios = [whole[group] / alone[group] for group in alone if group in whole]
         found.append({"question": place, "narrower": math.prod(ratios) ** (1 / len(ratios)) if ratios else None})

@@ -37,6 +37,14 @@ function put(place, key, value) {
   else place[key] = value;
 }
 const part = (key) => (spec[key] ??= {});
+const bounded = () => Boolean(spec.records?.person?.column || Object.keys(spec.sums ?? {}).length);
+// What bounds leave out is asked for with the first of them and goes with the last; in between it stays as somebody left it.
+function rebound(change) {
+  const before = bounded(), alone = !(spec.stream || spec.postprocess?.consistent_with || spec.records?.counts);
+  change();
+  if (!bounded()) delete spec.left_out;
+  else if (!before && alone) spec.left_out = {share: 0.05};
+}
 
 // ---- the form
 
@@ -45,8 +53,8 @@ function release() {
   const names = columns.map((each) => each.name);
   const setPerson = (key, value) => { put(records.person ??= {}, key, value); if (!Object.keys(records.person).length) delete records.person; };
   const who = names.length
-    ? choice("Column that tells persons apart", person.column ?? "", [["", "none: each record by itself"], ...columns.map((each) => [each.name, each.name + (each.person ? " (by its name)" : "")])], (value) => { setPerson("column", value); draw(); })
-    : input("Column that tells persons apart", person.column, (value) => setPerson("column", value));
+    ? choice("Column that tells persons apart", person.column ?? "", [["", "none: each record by itself"], ...columns.map((each) => [each.name, each.name + (each.person ? " (by its name)" : "")])], (value) => { rebound(() => setPerson("column", value)); draw(); })
+    : input("Column that tells persons apart", person.column, (value) => { rebound(() => setPerson("column", value)); budget(); });
   at("release").replaceChildren(
     input("Release", spec.release, (value) => put(spec, "release", value)),
     input("Title", spec.title, (value) => put(spec, "title", value)),
@@ -80,7 +88,7 @@ function column(name, kind) {
   const role = roleOf(name), meant = role === "sums" ? spec.sums[name] : spec.domain?.[name] ?? {};
   const box = make("fieldset", {}, make("legend", {textContent: kind && kind !== "unknown" ? `${name} (${kind})` : name}));
   const fields = make("div", {className: "fields"});
-  fields.append(choice("Counted as", role, ROLES.filter(([key]) => key !== "written" || role === "written"), (value) => { setRole(name, value, kind); draw(); }));
+  fields.append(choice("Counted as", role, ROLES.filter(([key]) => key !== "written" || role === "written"), (value) => { rebound(() => setRole(name, value, kind)); draw(); }));
   const set = (key, read = (text) => text) => (text) => put(meant, key, read(text));
   if (role === "categories") fields.append(input("All names, with commas between", (meant.categories || []).join(", "), (text) => { meant.categories = listed(text); }));
   if (role === "from") fields.append(input("From", meant.from, set("from", number), {type: "number"}), input("To", meant.to, set("to", number), {type: "number"}), input("In one bin", meant.width, set("width", number), {type: "number", min: 1, placeholder: "1"}));
@@ -134,6 +142,12 @@ function question(entry, place) {
   return make("fieldset", {}, make("legend", {textContent: `Question ${place + 1}`}), fields, cost, away);
 }
 
+function leftOut() {
+  const box = make("input", {type: "checkbox", id: "left-out", checked: Boolean(spec.left_out)});
+  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: 0.05} : ""); budget(); at("left-out").focus(); changed(); });
+  const share = spec.left_out && input("Share of this release for it", spec.left_out.share ?? 0.05, (text) => put(spec.left_out, "share", number(text)), {type: "number", min: 0, max: 1, step: "any"});
+  return [field("Publish what the bounds leave out", box), ...(share ? [share] : [])];
+}
 const cap = () => ((spec.ledger ??= {}).cap ??= {});
 function budget() {
   const own = part("budget"), key = "rho" in own ? "rho" : "epsilon", whole = cap();
@@ -146,6 +160,7 @@ function budget() {
     ...(key === "epsilon" ? [input("delta", own.delta, (text) => put(own, "delta", number(text)), {placeholder: "none: pure"})] : []),
     input(`All releases together: ${most}`, whole[most], (text) => put(whole, most, number(text)), {type: "number", min: 0, step: "any"}),
     ...(most === "epsilon" ? [input("All releases together: delta", whole.delta, (text) => put(whole, "delta", number(text)))] : []),
+    ...(bounded() ? leftOut() : []),
     field("Releases a year", make("input", {type: "range", id: "a-year", min: 1, max: 52, value: at("a-year")?.value ?? 12})),
   );
   at("a-year").addEventListener("input", () => year(last));
