@@ -343,6 +343,13 @@ def rho_of_choice(distance: float) -> Fraction:
     return Fraction(low**2 / 2)
 
 
+def bins_in_words(edges: Sequence[float]) -> str:
+    """How a certificate's method names bins with these edges: of more than twelve bins the first twelve."""
+    bins = len(edges) - 1
+    listed = ", ".join(f"{edge:g}" for edge in edges[:13])
+    return f"{bins:,} bins with edges {listed}" + (f" and {bins - 12:,} more" if bins > 12 else "")
+
+
 def split_of_edges(first: int, last: int, level: int = 1) -> list[tuple[int, int, Fraction]]:
     """Number, level and share of each inner edge that is chosen between two others: the one in the middle, then those of both parts."""
     if first > last:
@@ -1491,6 +1498,8 @@ class Claimed:
             first, *_, last = edges = [Fraction(each) for each in facts["edges"]]
             near(edges == sorted(set(edges)) and len(edges) <= facts["bins"] + 1, True, what="different edges in order: ")
             near(float(last - first), facts["step"] * facts["values"], 1e-9, "the range: ")
+            named, _, _ = self.certificate["method"]["attributes"][facts["of"]]["values"].partition(";")
+            near(named, bins_in_words(facts["edges"]), what="the bins that are counted: ")
         return told
 
     def check_epsilon(self) -> str:

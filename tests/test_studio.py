@@ -189,7 +189,15 @@ def served(desk: Desk) -> Iterator[Any]:
         server = uvicorn.Server(uvicorn.Config(application(desk, port), log_level="critical", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
-        yield SimpleNamespace(port=port, desk=desk, url=f"http://127.0.0.1:{port}/?token={desk.token}")
+        opened_pages: list[Any] = []
+
+        def page(browser: Any) -> Any:
+            opened_pages.append(browser.new_page())
+            return opened_pages[-1]
+
+        yield SimpleNamespace(port=port, desk=desk, url=f"http://127.0.0.1:{port}/?token={desk.token}", page=page)
+        for each in opened_pages:  # the server waits for their connections
+            each.close()
         server.should_exit = True
         thread.join()
 
@@ -273,7 +281,7 @@ def test_what_bounds_leave_out_is_asked_for_with_the_first_bound(browser: Any, s
     """One click takes it away, further bounds do not bring it back, and it goes with the last bound."""
     served.desk.content["workload"] = DRAFT["workload"][:1]
     del served.desk.content["sums"]
-    page, expect = browser.new_page(), sync_api.expect
+    page, expect = served.page(browser), sync_api.expect
     page.goto(served.url)
     page.wait_for_selector("#tables table")
     box, text = page.get_by_label("Publish what the bounds leave out"), page.locator("#yaml")
@@ -296,7 +304,6 @@ def test_what_bounds_leave_out_is_asked_for_with_the_first_bound(browser: Any, s
     person.select_option("")
     expect(box).to_have_count(0)
     expect(text).not_to_have_value(re.compile("left_out|person"))
-    page.close()
 
 
 @pytest.mark.slow

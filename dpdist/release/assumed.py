@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.domain import Attribute
+from dpdist.domain.amounts import AMOUNT, PRESENT, SQUARE, Amounts
 from dpdist.operators import Matrix
+from dpdist.page.content import WholeSteps
 from dpdist.workloads import Block, Workload
 
 Shape = Literal["even", "falling"]
@@ -20,6 +21,14 @@ Shape = Literal["even", "falling"]
 FALLS = 0.8
 SHOWN = 24
 """Answers of a group that are listed."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the amounts of records: their mean, and that of their squares, None where nobody adds up squares."""
+
+    mean: float
+    square: float | None = None
 
 
 @dataclass(frozen=True)
@@ -35,26 +44,16 @@ class Assumed:
     values: Matrix
 
 
-NO_AMOUNTS: Mapping[int, float] = MappingProxyType({})
+NO_AMOUNTS: Mapping[int, Moments] = MappingProxyType({})
 
 
-def assumed(
-    workload: Workload, block: Block, records: float, shape: Shape, amounts: Mapping[int, float] = NO_AMOUNTS
-) -> Assumed:
-    """The first answers of a group of queries, were the attributes independent and so many records spread over their values.
-
-    Args:
-        amounts: the mean amount of a record, by the axes of columns that are divided between two ends.
-    """
+def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> Assumed:
+    """The first answers of a group of queries, were the attributes independent and so many records spread over their values."""
     stop = min(block.queries, SHOWN)
     labels = [", ".join(parts) for parts in block.row_labels(0, stop)]
-    attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
-    if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
+    spread = _spread(workload, block, shape, NO_AMOUNTS)
+    if spread is None:
         return Assumed(labels, np.full(stop, np.nan))
-    spread = [
-        _shares(each.size, shape) if each.amounts is None else _divided(each, amounts[axis])
-        for axis, each in attributes.items()
-    ]
     if block.separable:
         parts = [factor.matvec(shares) for factor, shares in zip(block.factors, spread, strict=True)]
         values = reduce(np.multiply.outer, parts).ravel()[:stop]
@@ -64,11 +63,55 @@ def assumed(
     return Assumed(labels, records * values)
 
 
-def _divided(column: Attribute, mean: float) -> Matrix:
-    """The share of a record with the mean amount at each end of its column; beyond the ends one of them is negative."""
-    low, high = column.amounts.ends if column.amounts is not None else (0.0, 1.0)
-    shares = np.zeros(column.size)
-    shares[:2] = (high - mean) / (high - low), (mean - low) / (high - low)
+def usual(
+    workload: Workload,
+    block: Block,
+    records: float,
+    amounts: Mapping[int, Moments] = NO_AMOUNTS,
+    steps: range | None = None,
+) -> float:
+    """The mean answer of a group of queries, were the attributes independent and the records alike over their values.
+
+    Args:
+        amounts: of a record, by the axes of columns of amounts; without them sums are not known.
+        steps: of a series those that are answered; None: all.
+    Returns: NaN where it is not known.
+    """
+    spread = _spread(workload, block, "even", amounts)
+    if spread is None:
+        return math.nan
+    if not block.separable:
+        return records * float(block.factors[0].matvec(reduce(np.multiply.outer, spread).ravel()).mean())
+    parts = [factor.matvec(shares) for factor, shares in zip(block.factors, spread, strict=True)]
+    if steps is not None:
+        whole = WholeSteps.of(block, steps)
+        parts[whole.axis] = parts[whole.axis][whole.steps.start : whole.steps.stop]
+    return records * math.prod(float(part.mean()) for part in parts)
+
+
+def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int, Moments]) -> list[Matrix] | None:
+    """The share of a record in each bin of each attribute of a group; None where nothing is assumed of an amount."""
+    attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
+    if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
+        return None
+    return [
+        _shares(each.size, shape) if each.amounts is None else _divided(each.amounts, each.size, amounts[axis])
+        for axis, each in attributes.items()
+    ]
+
+
+def _divided(column: Amounts, size: int, given: Moments) -> Matrix:
+    """The shares of a record in all bins of its column that give its amounts, and their squares, back; beyond the ends some are negative."""
+    shares = np.zeros(size)
+    if column.alone:
+        shares[0] = given.mean
+        return shares
+    rows, wanted = [column.values(PRESENT), column.values(AMOUNT)], [1.0, given.mean]
+    if column.squares:
+        middle = sum(column.ends) / 2
+        rows.append(column.values(SQUARE))
+        wanted.append(math.nan if given.square is None else given.square - 2 * middle * given.mean + middle**2)
+    shares[: column.bins] = np.linalg.pinv(np.array(rows)) @ np.array(wanted)
     return shares
 
 

@@ -17,7 +17,7 @@ from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
 from dpdist.page.words import Words
 from dpdist.release.answers import in_records
-from dpdist.release.assumed import assumed
+from dpdist.release.assumed import usual
 from dpdist.release.plan import Plan
 from dpdist.release.setting import setting_of
 
@@ -50,7 +50,7 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
     """The errors of every group of queries; of a stream those of its whole horizon.
 
     Args:
-        records: how many are assumed, evenly spread over the values of every attribute.
+        records: how many are assumed, evenly spread over the values of every attribute. Of series the steps that are answered tell it.
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
     workload, half = planned.job.workload.queries, held(_unread(planned).half_width)
@@ -61,7 +61,7 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
         own = half[first : first + block.queries]
         own = own if steps is None else own[WholeSteps.of(block, steps).among(0, block.queries)]
         unit = words.unit_of(block.name) or words.counted
-        answers = np.nan if records is None else float(assumed(workload, block, records, "even").values.mean())
+        answers = math.nan if records is None else usual(workload, block, records, steps=steps)
         share = float(own.max()) / answers if answers > 0 else None
         found.append(Predicted(block.name, unit, len(own), float(own.max()), float(np.median(own)), share))
     return found

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.domain.amounts import Amounts
 from dpdist.errors import InvalidInput
 from dpdist.privacy.noise import NORMAL_95
-from dpdist.release.assumed import assumed
+from dpdist.release.assumed import Moments, usual
+from dpdist.release.assumed_persons import added_up, kept_of_person, persons_by_group
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted
@@ -97,16 +97,16 @@ def compared(context: Context, given: Assumptions | None) -> list[Compared]:
 def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator[Trade]:
     for value in bound.values:
         planned = plan(context, bound.over(value))
-        person, columns = planned.job.source.records.person, planned.job.measured.domain.attributes
-        kept = math.prod(each.within(0, getattr(person, key)) / each.mean for key, each in given.per_person.items())
-        whole, cut = dict[int, float](), dict[int, float]()
+        columns = planned.job.measured.domain.attributes
+        kept, whole, cut = _kept(given, planned), dict[int, Moments](), dict[int, Moments]()
         for axis, column in enumerate(columns):
             found = given.amounts.get(column.name)
-            if found is not None and column.amounts is not None and _has_two_ends(column.amounts):
-                whole[axis], cut[axis] = found.mean, found.within(*column.amounts.range)
+            if found is not None and column.amounts is not None:
+                inside = found.clipped(*column.amounts.range)
+                whole[axis], cut[axis] = Moments(found.mean, found.square), Moments(_mean(given, planned, axis), inside.square)
         of = [axis for axis in whole if bound.key == end_of(columns[axis].name)]
-        lost = 1 - kept * math.prod(cut[axis] / whole[axis] for axis in of)
-        groups = tuple(_groups(planned, given.records, kept, whole, cut))
+        lost = 1 - kept * math.prod(cut[axis].mean / whole[axis].mean for axis in of)
+        groups = tuple(_groups(planned, given, kept, whole, cut))
         if not groups:
             raise InvalidInput(
                 "assume: no group of queries counts records or adds up amounts that are assumed, so nothing is predicted"
@@ -114,20 +114,41 @@ def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator
         yield Trade(value, lost, groups)
 
 
+def _kept(given: Assumptions, planned: Plan) -> float:
+    """The share of the records that count."""
+    person = planned.job.source.records.person
+    return math.prod(each.within(0, getattr(person, key)) / each.mean for key, each in given.per_person.items())
+
+
+def _mean(given: Assumptions, planned: Plan, axis: int) -> float:
+    """The mean amount of the records that count, as it is added up."""
+    column, person = planned.job.measured.domain.attributes[axis], planned.job.source.records.person
+    assert column.amounts is not None
+    inside = given.amounts[column.name].clipped(*column.amounts.range)
+    if column.amounts.bound is None:
+        return inside.mean
+    records, groups = (given.per_person.get(key) for key in ("most_records", "most_groups"))
+    assert records is not None
+    kept = kept_of_person(records, groups, person.most_records, person.most_groups)
+    most = column.amounts.bound.times * column.amounts.range[1]
+    return added_up(kept, inside, most, float(column.amounts.step)) / float(kept @ np.arange(kept.size))
+
+
 def _groups(
-    planned: Plan, records: float, kept: float, whole: Mapping[int, float], cut: Mapping[int, float]
+    planned: Plan, given: Assumptions, kept: float, whole: Mapping[int, Moments], cut: Mapping[int, Moments]
 ) -> Iterator[OfGroup]:
     """Groups of which a usual answer is known: of counts, and of sums of columns whose amounts are assumed."""
-    workload = planned.job.workload.queries
-    for (_, block), each in zip(workload.block_starts(), predicted(planned), strict=True):
-        every, counted = (
-            float(assumed(workload, block, number, "even", means).values.mean())
-            for number, means in ((records, whole), (records * kept, cut))
-        )
+    job, records = planned.job, given.records
+    workload, most = job.workload.queries, job.source.records.person.most_groups
+    answered = job.workload.answered or (None,) * len(workload.blocks)
+    for (_, block), steps, each in zip(workload.block_starts(), answered, predicted(planned), strict=True):
+        if job.beside.totals:
+            groups = given.per_person["most_groups"]
+            every, counted = (
+                records / groups.mean * persons_by_group(job.measured.domain, groups, bound) for bound in (None, most)
+            )
+        else:
+            every = usual(workload, block, records, whole, steps)
+            counted = usual(workload, block, records * kept, cut, steps)
         if every > 0:
             yield OfGroup(each.group, each.unit, each.half_width, every, every - counted)
-
-
-def _has_two_ends(amounts: Amounts) -> bool:
-    """Whether records are divided between the ends of the range alone, so that their mean amount says how."""
-    return not (amounts.squares or amounts.alone or amounts.bound)

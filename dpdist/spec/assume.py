@@ -36,9 +36,18 @@ class Distribution:
         """Their mean."""
         return float(self.values @ self.weights)
 
+    @property
+    def square(self) -> float:
+        """The mean of their squares."""
+        return float(self.values**2 @ self.weights)
+
+    def clipped(self, low: float, high: float) -> Distribution:
+        """Each number moved into a range."""
+        return Distribution(np.clip(self.values, low, high), self.weights)
+
     def within(self, low: float, high: float) -> float:
         """The mean of the numbers, each moved into a range."""
-        return float(np.clip(self.values, low, high) @ self.weights)
+        return self.clipped(low, high).mean
 
     def at(self, share: float) -> float:
         """The smallest number that is not exceeded with this probability."""

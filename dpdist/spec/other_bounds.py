@@ -61,7 +61,11 @@ class Assumptions:
     def per_person(self) -> Mapping[str, Distribution]:
         """How many records and groups a person has, by the keys of their bounds."""
         found = {"most_records": self.given.records_per_person, "most_groups": self.given.groups_per_person}
-        return {key: self._distribution(text) for key, text in found.items() if text is not None}
+        given = {key: self._distribution(text) for key, text in found.items() if text is not None}
+        if "most_groups" in given:  # nobody has records in more groups than there are
+            there = self._job().measured.domain.grouped.groups[0]
+            given["most_groups"] = given["most_groups"].clipped(0, there)
+        return given
 
     @cached_property
     def amounts(self) -> Mapping[str, Distribution]:
@@ -105,6 +109,8 @@ class Assumptions:
             if column.selection is not None:
                 raise InvalidSpec(f"assume.amounts: {name!r} has no declared 'to' of its own; leave 'private' out")
             ends = {end for share in SHARES if (end := _end(column, found.at(share))) is not None}
+            if column.most_per_person is not None:
+                ends = {end for end in ends if (column.most_per_person / Fraction(str(end))).denominator == 1}
             yield OtherBound(
                 end_of(name),
                 float(column.last),
@@ -113,35 +119,36 @@ class Assumptions:
             )
 
     def _check(self) -> None:
-        """Raises: InvalidSpec for what loses more, or something else, than is assumed."""
-        job = self._job()
-        totals = ["total"] if job.beside.totals else []
-        if (
-            bounds := totals
-            + ["most_per_person" for each in self.spec.sums.values() if each.most_per_person is not None][:1]
-        ):
+        """Raises: InvalidSpec for what loses more than is assumed."""
+        person, bounded = self.spec.records.person, [name for name, each in self.spec.sums.items() if each.most_per_person]
+        if person.participations is not None:
             raise InvalidSpec(
-                f"assume: what {bounds[0]!r} changes depends on all records of each person together, of which nothing is assumed; leave "
-                f"'assume' out, or compare the bounds in a spec without {bounds[0]!r}"
+                "assume: how many records of a person lie in one step, and in how many steps, is not assumed; leave 'assume' out, or "
+                "compare the bounds in a spec without 'participations'"
             )
-        for name in self.amounts:
-            if any(each.statistic.adds_up(name, squares=True) for each in job.workload.entries):
-                raise InvalidSpec(
-                    f"assume.amounts: values of 'to' are compared for sums and means, and squares of {name!r} are asked for; leave "
-                    f"{name!r} out of 'assume', or compare them in a spec that asks for its mean"
-                )
+        needed = {"records_per_person": "most_records", **({"groups_per_person": "most_groups"} if person.most_groups else {})}
+        missing = [name for name, key in needed.items() if key not in self.per_person]
+        if missing and any(name in self.amounts for name in bounded):
+            raise InvalidSpec(f"assume: what 'most_per_person' cuts off depends on all records of a person; give {missing[0]!r}, too")
 
     def _with_person(self, key: str, value: float) -> Job:
         person = self.spec.records.person.model_copy(update={key: int(value)})
-        return self._job(records=self.spec.records.model_copy(update={"person": person}))
+        sums = {name: _total_within(each, person.records) for name, each in self.spec.sums.items()}
+        return self._job(records=self.spec.records.model_copy(update={"person": person}), sums=sums)
 
     def _with_end(self, name: str, value: float) -> Job:
         column = self.spec.sums[name]
         steps = round((Fraction(str(value)) - column.first) / column.step)
-        return self._job(sums={**self.spec.sums, name: column.up_to(steps)})
+        return self._job(sums={**self.spec.sums, name: _total_within(column.up_to(steps), self.spec.records.person.records)})
 
     def _job(self, **changed: object) -> Job:
         return compiled(self.spec.model_copy(update=changed), folder=self.folder)
+
+
+def _total_within(column: SumSpec, records: int) -> SumSpec:
+    """The column without a bound on a person's total that so many records cannot exceed."""
+    total = column.most_per_person
+    return column if total is None or total < records * column.last else column.model_copy(update={"most_per_person": None})
 
 
 def end_of(column: str) -> str:

@@ -28,6 +28,7 @@ from dpdist.release.count import files_of
 from dpdist.release.plan import plan
 from dpdist.release.private_edges import EdgesChoice, inner_edges
 from dpdist.spec import load
+from dpdist.spec.attributes.edges import Edges
 from tests import small
 from tests.privacy.test_edges import chances, told_apart
 from tests.release.test_private_bound import BUDGETS
@@ -303,6 +304,18 @@ def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None
         path.chmod(0o600)
         path.write_text(json.dumps(wrong))
         assert verify.verify(folder)["edges that were chosen"].startswith("wrong")
+    wrong = json.loads(json.dumps(facts))
+    wrong["chosen_edges"][0]["edges"][2] += 1  # another bin than the one that is counted
+    path.write_text(json.dumps(wrong))
+    assert "the bins that are counted: found 5 bins with edges 0, " in verify.verify(folder)["edges that were chosen"]
+    path.write_text(json.dumps(facts))
+    assert not verify.verify(folder)["edges that were chosen"].startswith("wrong")
+
+
+@pytest.mark.parametrize("bins", [1, 12, 13, 40])
+def test_a_verifier_names_bins_as_a_method_does(bins: int) -> None:
+    edges = [*np.linspace(-1e6, 1e6 / 3, bins + 1)]
+    assert Edges(edges=tuple(edges)).words().partition(";")[0] == verify.bins_in_words(edges)
 
 
 def test_labels_and_levels_need_known_bins(tmp_path: Path) -> None:

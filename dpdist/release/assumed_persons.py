@@ -1,0 +1,92 @@
+"""What counts of persons of whom something is assumed: in how many groups, and how much of their amounts."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import numpy as np
+from scipy.signal import fftconvolve
+
+from dpdist.domain import Domain
+from dpdist.operators import Matrix
+from dpdist.spec.assume import Distribution
+
+PARTS = 2048
+"""Steps of the grid on which amounts of a person are added up, from zero to the bound on their total."""
+NOBODY = 1e-12
+"""Of all persons: fewer are taken for none."""
+
+
+def persons_by_group(domain: Domain, groups: Distribution, most: int | None) -> float:
+    """The mean answer for one person of a table of all groups, with its totals, where a person counts in the first ``most`` groups.
+
+    A person's groups are different ones, every set of as many as likely as another.
+
+    Args:
+        most: None where all of them count.
+    """
+    sizes, answers, rows = [each.shown - (each.total is not None) for each in domain.attributes], 0.0, 0
+    cells = int(np.prod(sizes))
+    with_total = [axis for axis, each in enumerate(domain.attributes) if each.total is not None]
+    for some in chain.from_iterable(combinations(with_total, number) for number in range(len(with_total) + 1)):
+        together = int(np.prod([sizes[axis] for axis in some], dtype=int))
+        rows += cells // together
+        answers += _distinct(groups, cells, together, most)
+    return answers / rows
+
+
+def _distinct(groups: Distribution, cells: int, together: int, most: int | None) -> float:
+    """In how many groups a person counts in the mean, where so many of all cells are one group.
+
+    With d groups after j cells, the next cell is in a new group with probability (groups - d) together / (cells - j).
+    """
+    number = cells // together
+    limit = number if most is None else min(most, number)
+    chances, told = np.zeros(limit + 1), np.arange(limit + 1)  # of 0, 1, ... groups; of the last number or more
+    chances[0], found, left = 1.0, 0.0, _by_number(groups, cells)
+    for taken, weight in enumerate(left):
+        found += weight * float(chances @ told)
+        if taken < cells:
+            new = chances[:-1] * (number - told[:-1]) * (together / (cells - taken))
+            chances[:-1] -= new
+            chances[1:] += new
+    return found
+
+
+def kept_of_person(records: Distribution, groups: Distribution | None, most_records: int, most_groups: int | None) -> Matrix:
+    """The probabilities that 0, 1, 2, ... records of a person count, up to ``most_records`` in each group where groups are told apart."""
+    each = _by_number(records, most_records)
+    if groups is None or most_groups is None:
+        return each
+    found, sums = np.zeros(most_groups * most_records + 1), np.ones(1)
+    for weight in _by_number(groups, most_groups):
+        found[: sums.size] += weight * sums[: found.size]
+        sums = fftconvolve(sums, each)
+    return found
+
+
+def added_up(kept: Matrix, amounts: Distribution, most: float, step: float) -> float:
+    """What the amounts of a person who has so many records with probabilities ``kept`` add up to in the mean, at most ``most``.
+
+    The amounts of whoever has more are scaled down, each to a step below: half a step in the mean.
+
+    Args:
+        amounts: within their range, from zero on.
+    """
+    places = amounts.values * (PARTS / most)
+    below = np.floor(places).astype(np.int64)
+    parts = np.zeros(max(int(below.max()) + 2, PARTS))
+    np.add.at(parts, below, amounts.weights * (below + 1 - places))  # of each number the two next to it, with its mean
+    np.add.at(parts, below + 1, amounts.weights * (places - below))
+    grid, sums, found = np.arange(PARTS) * (most / PARTS), np.zeros(PARTS), 0.0
+    sums[0] = 1.0
+    for number, weight in enumerate(kept):
+        beyond = max(0.0, 1 - float(sums.sum()))
+        found += weight * (float(sums @ grid) + beyond * max(0.0, most - number * step / 2))
+        sums = fftconvolve(sums, parts[:PARTS])[:PARTS] if sums.sum() > NOBODY else np.zeros(PARTS)
+    return found
+
+
+def _by_number(given: Distribution, most: int) -> Matrix:
+    """The probabilities of 0, 1, ..., ``most`` or more."""
+    return np.bincount(np.minimum(np.rint(given.values), most).astype(np.int64), given.weights)
