@@ -25,10 +25,15 @@ SHOWN = 24
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the amounts of records: their mean, and that of their squares, None where nobody adds up squares."""
+    """Of the amounts of records: their mean, and that of their squares."""
 
     mean: float
-    square: float | None = None
+    square: float
+
+    @property
+    def deviation(self) -> float:
+        """Their standard deviation."""
+        return math.sqrt(max(0.0, self.square - self.mean**2))
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def _divided(column: Amounts, size: int, given: Moments) -> Matrix:
     if column.squares:
         middle = sum(column.ends) / 2
         rows.append(column.values(SQUARE))
-        wanted.append(math.nan if given.square is None else given.square - 2 * middle * given.mean + middle**2)
+        wanted.append(given.square - 2 * middle * given.mean + middle**2)
     shares[: column.bins] = np.linalg.pinv(np.array(rows)) @ np.array(wanted)
     return shares
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain, combinations
 
 import numpy as np
@@ -26,10 +27,10 @@ def persons_by_group(domain: Domain, groups: Distribution, most: int | None) -> 
         most: None where all of them count.
     """
     sizes, answers, rows = [each.shown - (each.total is not None) for each in domain.attributes], 0.0, 0
-    cells = int(np.prod(sizes))
+    cells = math.prod(sizes)
     with_total = [axis for axis, each in enumerate(domain.attributes) if each.total is not None]
     for some in chain.from_iterable(combinations(with_total, number) for number in range(len(with_total) + 1)):
-        together = int(np.prod([sizes[axis] for axis in some], dtype=int))
+        together = math.prod(sizes[axis] for axis in some)
         rows += cells // together
         answers += _distinct(groups, cells, together, most)
     return answers / rows
@@ -43,9 +44,9 @@ def _distinct(groups: Distribution, cells: int, together: int, most: int | None)
     number = cells // together
     limit = number if most is None else min(most, number)
     chances, told = np.zeros(limit + 1), np.arange(limit + 1)  # of 0, 1, ... groups; of the last number or more
-    chances[0], found, left = 1.0, 0.0, _by_number(groups, cells)
-    for taken, weight in enumerate(left):
-        found += weight * float(chances @ told)
+    chances[0], found = 1.0, 0.0
+    for taken, weight in enumerate(_by_number(groups, cells)):
+        found += float(weight * (chances @ told))
         if taken < cells:
             new = chances[:-1] * (number - told[:-1]) * (together / (cells - taken))
             chances[:-1] -= new
@@ -82,7 +83,7 @@ def added_up(kept: Matrix, amounts: Distribution, most: float, step: float) -> f
     sums[0] = 1.0
     for number, weight in enumerate(kept):
         beyond = max(0.0, 1 - float(sums.sum()))
-        found += weight * (float(sums @ grid) + beyond * max(0.0, most - number * step / 2))
+        found += float(weight * (sums @ grid + beyond * max(0.0, most - number * step / 2)))
         sums = fftconvolve(sums, parts[:PARTS])[:PARTS] if sums.sum() > NOBODY else np.zeros(PARTS)
     return found
 

@@ -20,6 +20,7 @@ from dpdist.release.answers import in_records
 from dpdist.release.assumed import usual
 from dpdist.release.plan import Plan
 from dpdist.release.setting import setting_of
+from dpdist.workloads import Block, Workload
 
 MOST_QUERIES = 2**20
 """Queries, or measured values, of more than which no error is computed one by one before the release."""
@@ -88,9 +89,19 @@ def standard_errors(planned: Plan) -> Matrix:
     return held(_unread(planned).error)
 
 
-def _unread(planned: Plan) -> Answers:
-    """What would be read of a measurement without a value: its errors are those of every measurement."""
-    workload, grid = planned.job.workload.queries, planned.grid
+def half_width(planned: Plan, block: Block) -> float:
+    """The half width of the widest interval of queries that the workload does not hold, if the strategy tells them. Raises: as ``predicted``."""
+    asked = Workload(planned.job.workload.queries.domain, (block,))
+    return float(held(_unread(planned, asked).half_width).max())
+
+
+def _unread(planned: Plan, asked: Workload | None = None) -> Answers:
+    """What would be read of a measurement without a value: its errors are those of every measurement.
+
+    Args:
+        asked: default: the workload.
+    """
+    workload, grid = asked or planned.job.workload.queries, planned.grid
     if max(workload.shape[0], grid.rows) > MOST_QUERIES:
         raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
     if planned.strategy.biased:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Matrix
 from dpdist.privacy.noise import NORMAL_95
+from dpdist.quantities.powers import powers
+from dpdist.quantities.variances import STANDARD_DEVIATION
 from dpdist.release.assumed import Moments, usual
 from dpdist.release.assumed_persons import added_up, kept_of_person, persons_by_group
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan, plan
-from dpdist.release.predicted import predicted
+from dpdist.release.predicted import half_width, predicted
 from dpdist.spec.other_bounds import Assumptions, OtherBound, end_of
+from dpdist.workloads import Block, Workload
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,14 @@ def _groups(
     workload, most = job.workload.queries, job.source.records.person.most_groups
     answered = job.workload.answered or (None,) * len(workload.blocks)
     for (_, block), steps, each in zip(workload.block_starts(), answered, predicted(planned), strict=True):
+        axis, what = _adds_up(workload, block)
+        if axis in whole and what == DEVIATION:
+            continue  # from the middle of the range: no answer by itself
+        if axis in whole and what == SQUARE:
+            found = _standard_deviation(planned, block, axis, records * kept, whole[axis], cut[axis])
+            if found is not None:
+                yield found
+            continue
         if job.beside.totals:
             groups = given.per_person["most_groups"]
             every, counted = (
@@ -152,3 +165,39 @@ def _groups(
             counted = usual(workload, block, records * kept, cut, steps)
         if every > 0:
             yield OfGroup(each.group, each.unit, each.half_width, every, every - counted)
+
+
+def _adds_up(workload: Workload, block: Block) -> tuple[int, str]:
+    """Of which column of amounts, by its axis, a group adds up deviations or squares; the last axis and nothing where it does neither."""
+    axis = block.axes[-1] if block.separable and block.axes else -1
+    column = workload.domain.attributes[axis].amounts
+    if column is None or not column.squares:
+        return axis, ""
+    row = block.factors[-1].dense()[0, : column.bins]
+    return axis, next((what for what in (DEVIATION, SQUARE) if np.array_equal(row, column.values(what))), "")
+
+
+def _standard_deviation(
+    planned: Plan, block: Block, axis: int, records: float, whole: Moments, cut: Moments
+) -> OfGroup | None:
+    """What is predicted of standard deviations: their errors to first order, around the assumed one; None where that is zero.
+
+    Args:
+        block: that adds up the squares.
+    """
+    workload, (every, counted) = planned.job.workload.queries, (each.deviation for each in (whole, cut))
+    column = workload.domain.attributes[axis]
+    assert column.amounts is not None
+    away = cut.mean - sum(column.amounts.ends) / 2
+    number, deviations, squares = (powers(column, what) for what in (PRESENT, DEVIATION, SQUARE))
+
+    def with_row(row: Matrix) -> Block:
+        return replace(block, factors=(*block.factors[:-1], Dense(row[None])), scales=())
+
+    there = usual(workload, with_row(number), records, {axis: cut})
+    if not counted > 0 or not there > 0:
+        return None
+    slope = squares - 2 * away * deviations + (away**2 - counted**2) * number
+    half = half_width(planned, with_row(slope)) / (2 * counted * there)
+    name = f"{STANDARD_DEVIATION} {block.name.partition(' ')[2]}"
+    return OfGroup(name, planned.job.measured.sums[column.name].unit or column.name, half, every, every - counted)

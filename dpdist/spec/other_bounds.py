@@ -126,6 +126,12 @@ class Assumptions:
                 "assume: how many records of a person lie in one step, and in how many steps, is not assumed; leave 'assume' out, or "
                 "compare the bounds in a spec without 'participations'"
             )
+        together = next((each.statistic for each in self.spec.workload if len({*each.statistic.columns} & {*self.amounts}) > 1), None)
+        if together is not None:
+            raise InvalidSpec(
+                f"assume.amounts: how {' and '.join(map(repr, together.columns))} go together is not assumed; leave both out of 'assume', "
+                f"or compare the bounds in a spec without {together.key()!r}"
+            )
         needed = {"records_per_person": "most_records", **({"groups_per_person": "most_groups"} if person.most_groups else {})}
         missing = [name for name, key in needed.items() if key not in self.per_person]
         if missing and any(name in self.amounts for name in bounded):

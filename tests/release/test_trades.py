@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import trades
+from dpdist.release.assumed import Moments
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
-from dpdist.release.predicted import predicted
+from dpdist.release.predicted import predicted, standard_errors
 from dpdist.release.trades import Compared, compared
+from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
 from tests import small
 from tests.command_line import CommandLine
@@ -100,12 +105,12 @@ def test_the_best_bound_has_the_least_error_of_noise_and_loss(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_loss_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: amounts that are not cut."""
-    true = trades.assumed
+    true = trades.usual
 
-    def wrong(workload: Any, block: Any, records: float, shape: Any, amounts: Any) -> Any:
-        return true(workload, block, records, shape, dict.fromkeys(amounts, 33.0))
+    def wrong(workload: Any, block: Any, records: float, amounts: Any, steps: Any) -> Any:
+        return true(workload, block, records, dict.fromkeys(amounts, Moments(33.0, 2000.0)), steps)
 
-    monkeypatch.setattr("dpdist.release.trades.assumed", wrong)
+    monkeypatch.setattr("dpdist.release.trades.usual", wrong)
     _, amounts = found(tmp_path)
     _, _, _, added = simulated(4, amounts.tried[0].value)
     of_euros = amounts.tried[0].groups[1]
@@ -150,18 +155,132 @@ TOTAL = {
     "assume": {"persons": 4000, "groups_per_person": "geometric 3"},
 }
 VARIANCE = {"marginals": {"of": [["branch"]]}, "variance": "paid"}
-PER_PERSON = {"paid": {"from": 0, "to": 100, "most_per_person": 300}}
+PER_PERSON = {"paid": {"from": 0, "to": 100, "most_per_person": 200}}
+TIPS = {"paid": {"from": 0, "to": 100}, "tip": {"from": 0, "to": 20}}
+BOTH = {
+    "sums": TIPS,
+    "workload": [{"marginals": {"of": [["branch"]]}, "covariance": ["tip", "paid"]}],
+    "assume": {"persons": 9, "amounts": {"paid": "uniform 0 9", "tip": "uniform 0 9"}},
+}
+
+
+def of_persons(persons: int = 20_000) -> list[list[NDArray[np.float64]]]:
+    """Of simulated persons the amounts of each of their groups: both numbers are geometric with a mean of 3."""
+    random = np.random.default_rng(3)
+    return [
+        [20 * np.exp(random.standard_normal(random.geometric(1 / 3))) for _ in range(random.geometric(1 / 3))]
+        for _ in range(persons)
+    ]
+
+
+def test_what_a_bound_on_totals_cuts_off_is_that_of_simulated_persons(tmp_path: Path) -> None:
+    """Amounts are moved into the range and to a step, and those of whoever has more scaled down to a step below, as counting does it."""
+    records, amounts = found(tmp_path, sums=PER_PERSON)
+    assert [each.value for each in amounts.tried] == [50, 100, 200]  # of which the bound is a whole number of times
+    random = np.random.default_rng(5)
+    per_person = random.geometric(1 / 3, 100_000)
+    person = np.repeat(np.arange(per_person.size), per_person)
+    place = np.arange(person.size) - np.repeat(np.cumsum(per_person) - per_person, per_person)
+    paid = 20 * np.exp(random.standard_normal(person.size))
+    tried = [(each, int(each.value), 100) for each in records.tried] + [(each, 4, each.value) for each in amounts.tried]
+    for each, most, to in tried:
+        steps = np.rint(np.minimum(paid, to)).astype(np.int64)[place < most]
+        totals = np.bincount(person[place < most], steps)
+        cut = np.where((totals > 200)[person[place < most]], steps * 200 // totals[person[place < most]].astype(int), steps)
+        of_records, of_euros = each.groups
+        assert of_euros.answer - of_euros.lost == pytest.approx(cut.sum() * 4000 / 100_000 / 2, rel=0.006)
+        assert of_records.answer - of_records.lost == pytest.approx((place < most).sum() * 4000 / 100_000 / 2, rel=0.01)
+    last = max(records.tried, key=lambda each: each.value)
+    assert last.groups[1].lost > 1.3 * records.tried[-1].groups[1].answer * last.lost
+
+
+def test_totals_of_persons_in_several_groups_are_those_of_simulated_persons(tmp_path: Path) -> None:
+    """Of a person up to two records in each of up to two groups count, and their amounts up to 60 euros together."""
+    person = {"column": "person", "most_records": 2, "most_groups": 2}
+    assume = {"persons": 1000, "records_per_person": "geometric 3", "groups_per_person": "geometric 3"}
+    changes = {
+        "records": {"path": "records.parquet", "person": person},
+        "domain": {"branch": {"from": 0, "to": 499}},  # so many that nobody is in all of them
+        "sums": {"paid": {"from": 0, "to": 60, "most_per_person": 60}},
+        "assume": {**assume, "amounts": ASKED["assume"]["amounts"]},
+    }
+    records, groups, _ = found(tmp_path, **changes)
+    kept = [np.concatenate([each[:2] for each in of[:2]]) for of in of_persons()]
+    added = np.array([min(60.0, np.minimum(each, 60).sum()) - (np.minimum(each, 60).sum() > 60) * each.size / 2 for each in kept])
+    for bound in (records, groups):
+        (own,) = (each for each in bound.tried if each.value == 2)
+        counts, sums = own.groups
+        assert counts.answer == pytest.approx(1000 * 9 / 500, rel=1e-6)
+        assert counts.answer - counts.lost == pytest.approx(np.mean([each.size for each in kept]) * 1000 / 500, rel=0.02)
+        assert sums.answer - sums.lost == pytest.approx(added.mean() * 1000 / 500, rel=0.02)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_totals_of_groups_are_those_of_simulated_persons(tmp_path: Path, most: int) -> None:
+    """Two attributes with totals and one without: a person's groups are different ones, and the first of each table count."""
+    domain = {
+        "branch": {"categories": ["a", "b"], "total": "any"},
+        "sex": {"categories": ["f", "m"]},
+        "age": {"from": 0, "to": 2, "total": "all"},
+    }
+    records = {"path": "x.csv", "count": "persons", "person": {"column": "person", "most_groups": most}}
+    (groups,) = found(
+        tmp_path, **{**TOTAL, "domain": domain, "records": records, "workload": [{"marginals": {"ways": [3]}}]}
+    )
+    (own,) = (each for each in groups.tried if each.value == most)
+    random = np.random.default_rng(7)
+    every, counted, persons = 0, 0, 20_000
+    for number in np.minimum(random.geometric(1 / 3, persons), 12):
+        cells = np.stack(np.unravel_index(random.permutation(12)[:number], (2, 2, 3)))
+        for together in ([], [0], [2], [0, 2]):
+            placed = cells.copy()
+            placed[together] = 0
+            there = np.unique(placed, axis=1).shape[1]
+            every, counted = every + there, counted + min(there, most)
+    rows = 12 + 6 + 4 + 2
+    assert own.groups[0].answer == pytest.approx(every / rows * 4000 / persons, rel=0.01)
+    assert own.groups[0].answer - own.groups[0].lost == pytest.approx(counted / rows * 4000 / persons, rel=0.01)
+
+
+def test_standard_deviations_are_those_of_simulated_releases(tmp_path: Path) -> None:
+    """Their usual answer, what the range takes of it, and their noise, which to first order is that of drawn measurements."""
+    changes = {"workload": [ASKED["workload"][0], VARIANCE], "budget": {"rho": 0.05}}
+    _, amounts = found(tmp_path, **changes)
+    assert [each.group for each in amounts.tried[0].groups] == [
+        "branch", "count of paid by branch", "standard deviation of paid by branch"
+    ]  # fmt: skip
+    paid = 20 * np.exp(np.random.default_rng(5).standard_normal(400_000))
+    for each in amounts.tried:
+        of = each.groups[-1]
+        assert (of.unit, of.answer) == ("EUR", pytest.approx(paid.std(), rel=0.02))
+        assert of.answer - of.lost == pytest.approx(np.minimum(paid, each.value).std(), rel=0.01)
+    assert amounts.tried[0].value < amounts.best.value < amounts.tried[-1].value
+    (own,) = (each for each in amounts.tried if each.value == 100)
+    planned = PlannedRelease.read(tmp_path / "spec" / "release.yaml").plan
+    sums = standard_errors(planned)[[2, 4, 6]]  # of one branch: mechanism 'identity' measures each bin by itself
+    column = planned.job.measured.domain.attribute("paid").amounts
+    assert column is not None
+    rows = np.stack([column.values(what) for what in (PRESENT, DEVIATION, SQUARE)])
+    noise = np.random.default_rng(9).standard_normal((4000, 6)) * sums[0] / math.sqrt(6)
+    assert np.sqrt((rows**2).sum(1) / 6) * sums[0] == pytest.approx(sums, rel=1e-6)
+    kept, moved = own.groups[1].answer - own.groups[1].lost, np.minimum(paid, 100) - 50
+    number, away, square = np.array([1, moved.mean(), (moved**2).mean()])[:, None] * kept + rows @ noise.T
+    spread = np.sqrt(square / number - (away / number) ** 2).std() * 1.96
+    assert own.groups[-1].half_width == pytest.approx(spread, rel=0.05)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (TOTAL, "leave 'assume' out, or compare the bounds in a spec without 'total'"),
+        (BOTH, "how 'tip' and 'paid' go together is not assumed; leave both out of 'assume', or compare"),
         (
-            {"workload": [ASKED["workload"][0], VARIANCE]},
-            "leave 'paid' out of 'assume', or compare them in a spec that asks for",
+            {"sums": PER_PERSON, "assume": {"persons": 9, "amounts": ASKED["assume"]["amounts"]}},
+            "what 'most_per_person' cuts off depends on all records of a person; give 'records_per_person', too",
         ),
-        ({"sums": PER_PERSON}, "compare the bounds in a spec without 'most_per_person'"),
+        (
+            {"records": {"path": "x.csv", "person": {"column": "person", "most_records": 4, "participations": 2}}},
+            "leave 'assume' out, or compare the bounds in a spec without 'participations'",
+        ),
     ],
 )
 def test_what_is_not_compared_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -277,7 +277,7 @@ async function publish(confirmed) {
     const found = await tried(() => ask("progress"));
     if (!found) return;
     at("printed").textContent = found.printed.join("\n");
-    if (found.ended !== null) { tell(found.ended === 0 ? "Published." : "The run was refused; see what it said.", found.ended !== 0); changed(); return; }
+    if (found.ended !== null) { await plan(); tell(found.ended === 0 ? "Published." : "The run was refused; see what it said.", found.ended !== 0); return; }
     await new Promise((done) => setTimeout(done, 300));
   }
 }
