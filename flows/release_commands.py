@@ -125,6 +125,8 @@ def plan(
 def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
+    from dpdist.release.chosen import found_before
+    from dpdist.release.private_edges import EdgesChoice
     from dpdist.spec.found_first import FoundFirst, LeftOut, PrivateBound
 
     names = (each.declared.guarantee.names for each in planned.job.guarantee.found)
@@ -135,6 +137,13 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
         out.print(
             "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
         )
+    for each, kept in found_before(planned.job):
+        if isinstance(each, EdgesChoice) and kept is None:
+            out.print(
+                f"edges of {each.asked.attribute!r}: 95 times of 100 each divides the records between the edges around it within "
+                f"{each.rule.farthest:,} records of where it should",
+                soft_wrap=True,
+            )
     known = {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate)
     if known or not any(isinstance(each, LeftOut | PrivateBound) for each in found):
         terminal.print_beyond(certificate)

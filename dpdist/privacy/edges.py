@@ -56,6 +56,16 @@ class EdgesRule:
     splits: tuple[EdgeSplit, ...]
     loss: Loss
 
+    @property
+    def farthest(self) -> int:
+        """Records by which 95 times of 100 no edge lies further from its rank in its part than this.
+
+        The number at that rank has a score of zero, and one of ``size`` numbers whose score is T below it is chosen with probability at most
+        size exp(-rate T).
+        """
+        tail = math.log(self.size * max(1, len(self.splits)) / (2 * MISSED))
+        return max((math.ceil(tail / (each.rate * each.at.denominator)) for each in self.splits), default=0)
+
     def chosen(self, counts: NDArray[np.int64], key: bytes) -> list[int]:
         """The largest number below each inner edge.
 

@@ -45,6 +45,26 @@ def test_plan_tells_errors_in_their_own_units(command: CommandLine) -> None:
     assert "of a usual answer" in command("plan", str(path), "--records", "600").out
 
 
+@pytest.mark.parametrize("steps", [3, 30])
+def test_a_usual_answer_is_of_whole_windows(command: CommandLine, steps: int) -> None:
+    """Where a filter reaches beyond its series no answer is published, so none enters what is usual."""
+    days = {"dates": {"from": "2026-01-01", "to": "2026-02-09", "every": "day"}}
+    filters = {"of": "day", "by": ["sex"], "apply": [{"window": steps}]}
+    path = small.write(
+        Path("data"), domain={"day": days, "sex": {"categories": ["f", "m"]}}, workload=[{"filters": filters}]
+    )
+    (told,) = json.loads(command("plan", str(path), "--records", "8000", "--json").out)["errors"]
+    assert told["queries"] == 2 * (40 - steps + 1)
+    assert told["share"] == pytest.approx(told["half_width"] / (steps * 100))
+
+
+def test_a_usual_answer_is_the_mean_of_all(command: CommandLine) -> None:
+    """Of a longer group than is listed, too."""
+    path = small.write(Path("data"), domain={"age": {"from": 0, "to": 99}}, workload=[{"cdf": {"of": "age"}}])
+    (told,) = json.loads(command("plan", str(path), "--records", "1000", "--json").out)["errors"]
+    assert told["share"] == pytest.approx(told["half_width"] / 505)
+
+
 def test_plan_tells_the_least_budget_of_a_wanted_half_width(command: CommandLine) -> None:
     path = small.write(Path("data"))
     found = PlannedRelease.read(path).for_half_width("age x sex", 5)

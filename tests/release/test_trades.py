@@ -164,7 +164,7 @@ BOTH = {
 }
 
 
-def of_persons(persons: int = 20_000) -> list[list[NDArray[np.float64]]]:
+def of_persons(persons: int = 5000) -> list[list[NDArray[np.float64]]]:
     """Of simulated persons the amounts of each of their groups: both numbers are geometric with a mean of 3."""
     random = np.random.default_rng(3)
     return [
@@ -178,7 +178,7 @@ def test_what_a_bound_on_totals_cuts_off_is_that_of_simulated_persons(tmp_path: 
     records, amounts = found(tmp_path, sums=PER_PERSON)
     assert [each.value for each in amounts.tried] == [50, 100, 200]  # of which the bound is a whole number of times
     random = np.random.default_rng(5)
-    per_person = random.geometric(1 / 3, 100_000)
+    per_person = random.geometric(1 / 3, 400_000)
     person = np.repeat(np.arange(per_person.size), per_person)
     place = np.arange(person.size) - np.repeat(np.cumsum(per_person) - per_person, per_person)
     paid = 20 * np.exp(random.standard_normal(person.size))
@@ -186,12 +186,11 @@ def test_what_a_bound_on_totals_cuts_off_is_that_of_simulated_persons(tmp_path: 
     for each, most, to in tried:
         steps = np.rint(np.minimum(paid, to)).astype(np.int64)[place < most]
         totals = np.bincount(person[place < most], steps)
-        cut = np.where((totals > 200)[person[place < most]], steps * 200 // totals[person[place < most]].astype(int), steps)
+        total = np.maximum(totals[person[place < most]].astype(np.int64), 1)
+        cut = np.where(total > 200, steps * 200 // total, steps)
         of_records, of_euros = each.groups
-        assert of_euros.answer - of_euros.lost == pytest.approx(cut.sum() * 4000 / 100_000 / 2, rel=0.006)
-        assert of_records.answer - of_records.lost == pytest.approx((place < most).sum() * 4000 / 100_000 / 2, rel=0.01)
-    last = max(records.tried, key=lambda each: each.value)
-    assert last.groups[1].lost > 1.3 * records.tried[-1].groups[1].answer * last.lost
+        assert of_euros.answer - of_euros.lost == pytest.approx(cut.sum() * 4000 / 400_000 / 2, rel=0.006)
+        assert of_records.answer - of_records.lost == pytest.approx((place < most).sum() * 4000 / 400_000 / 2, rel=0.01)
 
 
 def test_totals_of_persons_in_several_groups_are_those_of_simulated_persons(tmp_path: Path) -> None:
@@ -211,38 +210,35 @@ def test_totals_of_persons_in_several_groups_are_those_of_simulated_persons(tmp_
         (own,) = (each for each in bound.tried if each.value == 2)
         counts, sums = own.groups
         assert counts.answer == pytest.approx(1000 * 9 / 500, rel=1e-6)
-        assert counts.answer - counts.lost == pytest.approx(np.mean([each.size for each in kept]) * 1000 / 500, rel=0.02)
-        assert sums.answer - sums.lost == pytest.approx(added.mean() * 1000 / 500, rel=0.02)
+        assert counts.answer - counts.lost == pytest.approx(np.mean([each.size for each in kept]) * 1000 / 500, rel=0.03)
+        assert sums.answer - sums.lost == pytest.approx(added.mean() * 1000 / 500, rel=0.03)
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
-def test_totals_of_groups_are_those_of_simulated_persons(tmp_path: Path, most: int) -> None:
+def test_totals_of_groups_are_those_of_simulated_persons(tmp_path: Path) -> None:
     """Two attributes with totals and one without: a person's groups are different ones, and the first of each table count."""
     domain = {
         "branch": {"categories": ["a", "b"], "total": "any"},
         "sex": {"categories": ["f", "m"]},
         "age": {"from": 0, "to": 2, "total": "all"},
     }
-    records = {"path": "x.csv", "count": "persons", "person": {"column": "person", "most_groups": most}}
-    (groups,) = found(
-        tmp_path, **{**TOTAL, "domain": domain, "records": records, "workload": [{"marginals": {"ways": [3]}}]}
-    )
-    (own,) = (each for each in groups.tried if each.value == most)
-    random = np.random.default_rng(7)
-    every, counted, persons = 0, 0, 20_000
-    for number in np.minimum(random.geometric(1 / 3, persons), 12):
-        cells = np.stack(np.unravel_index(random.permutation(12)[:number], (2, 2, 3)))
-        for together in ([], [0], [2], [0, 2]):
-            placed = cells.copy()
-            placed[together] = 0
-            there = np.unique(placed, axis=1).shape[1]
-            every, counted = every + there, counted + min(there, most)
-    rows = 12 + 6 + 4 + 2
-    assert own.groups[0].answer == pytest.approx(every / rows * 4000 / persons, rel=0.01)
-    assert own.groups[0].answer - own.groups[0].lost == pytest.approx(counted / rows * 4000 / persons, rel=0.01)
+    (groups,) = found(tmp_path, **{**TOTAL, "domain": domain, "workload": [{"marginals": {"ways": [3]}}]})
+    random, rows = np.random.default_rng(7), 12 + 6 + 4 + 2
+    there = []  # of each person the groups in each of the four tables
+    for number in np.minimum(random.geometric(1 / 3, 5000), 12):
+        sets = [set[tuple[int, ...]]() for _ in range(4)]
+        for branch, sex, age in zip(*np.unravel_index(random.permutation(12)[:number], (2, 2, 3)), strict=True):
+            for some, cell in zip(sets, [(branch, sex, age), (sex, age), (branch, sex), (sex,)], strict=True):
+                some.add(tuple(map(int, cell)))
+        there.append([len(each) for each in sets])
+    told = np.array(there)
+    assert {1, 2}.issubset(each.value for each in groups.tried)
+    for each in groups.tried:
+        (of,) = each.groups
+        assert of.answer == pytest.approx(told.sum() / rows * 4000 / 5000, rel=0.03)
+        assert of.answer - of.lost == pytest.approx(np.minimum(told, each.value).sum() / rows * 4000 / 5000, rel=0.03)
 
 
-def test_standard_deviations_are_those_of_simulated_releases(tmp_path: Path) -> None:
+def test_standard_deviations_are_those_of_simulated_releases(home: Path, tmp_path: Path) -> None:
     """Their usual answer, what the range takes of it, and their noise, which to first order is that of drawn measurements."""
     changes = {"workload": [ASKED["workload"][0], VARIANCE], "budget": {"rho": 0.05}}
     _, amounts = found(tmp_path, **changes)
