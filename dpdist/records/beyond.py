@@ -174,7 +174,7 @@ def _held(
         if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
             raise InvalidInput(
                 "'left_out', 'quantiles' and 'private' bounds and edges need more memory for the records than this process has: give it "
-                "more, or declare the bounds"
+                "more, or declare bounds and edges, and leave 'left_out' and 'quantiles' out"
             )
     rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
     excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]
