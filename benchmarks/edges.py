@@ -27,7 +27,6 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.edges import edges_rule
 from dpdist.release.private_edges import inner_edges
 

@@ -60,8 +60,8 @@ class EdgesRule:
     def farthest(self) -> int:
         """Records by which 95 times of 100 no edge lies further from its rank in its part than this.
 
-        The number at that rank has a score of zero, and one of ``size`` numbers whose score is T below it is chosen with probability at most
-        size exp(-rate T).
+        The number at that rank has a score of zero, and any of ``size`` numbers whose scores are T below it is chosen with probability
+        at most size exp(-rate T).
         """
         tail = math.log(self.size * max(1, len(self.splits)) / (2 * MISSED))
         return max((math.ceil(tail / (each.rate * each.at.denominator)) for each in self.splits), default=0)

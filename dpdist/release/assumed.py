@@ -106,7 +106,7 @@ def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int
 
 
 def _divided(column: Amounts, size: int, given: Moments) -> Matrix:
-    """The shares of a record in all bins of its column that give its amounts, and their squares, back; beyond the ends some are negative."""
+    """A record's shares in the bins of its column that give its amounts and their squares back; beyond the ends some are negative."""
     shares = np.zeros(size)
     if column.alone:
         shares[0] = given.mean

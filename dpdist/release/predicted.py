@@ -90,7 +90,7 @@ def standard_errors(planned: Plan) -> Matrix:
 
 
 def half_width(planned: Plan, block: Block) -> float:
-    """The half width of the widest interval of queries that the workload does not hold, if the strategy tells them. Raises: as ``predicted``."""
+    """That of the widest interval of queries beside the workload, which the strategy must tell. Raises: as ``predicted``."""
     asked = Workload(planned.job.workload.queries.domain, (block,))
     return float(held(_unread(planned, asked).half_width).max())
 

@@ -108,7 +108,10 @@ def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator
             found = given.amounts.get(column.name)
             if found is not None and column.amounts is not None:
                 inside = found.clipped(*column.amounts.range)
-                whole[axis], cut[axis] = Moments(found.mean, found.square), Moments(_mean(given, planned, axis), inside.square)
+                whole[axis], cut[axis] = (
+                    Moments(found.mean, found.square),
+                    Moments(_mean(given, planned, axis), inside.square),
+                )
         of = [axis for axis in whole if bound.key == end_of(columns[axis].name)]
         lost = 1 - kept * math.prod(cut[axis].mean / whole[axis].mean for axis in of)
         groups = tuple(_groups(planned, given, kept, whole, cut))

@@ -126,16 +126,23 @@ class Assumptions:
                 "assume: how many records of a person lie in one step, and in how many steps, is not assumed; leave 'assume' out, or "
                 "compare the bounds in a spec without 'participations'"
             )
-        together = next((each.statistic for each in self.spec.workload if len({*each.statistic.columns} & {*self.amounts}) > 1), None)
+        together = next(
+            (each.statistic for each in self.spec.workload if len({*each.statistic.columns} & {*self.amounts}) > 1), None
+        )
         if together is not None:
             raise InvalidSpec(
                 f"assume.amounts: how {' and '.join(map(repr, together.columns))} go together is not assumed; leave both out of 'assume', "
                 f"or compare the bounds in a spec without {together.key()!r}"
             )
-        needed = {"records_per_person": "most_records", **({"groups_per_person": "most_groups"} if person.most_groups else {})}
+        needed = {
+            "records_per_person": "most_records",
+            **({"groups_per_person": "most_groups"} if person.most_groups else {}),
+        }
         missing = [name for name, key in needed.items() if key not in self.per_person]
         if missing and any(name in self.amounts for name in bounded):
-            raise InvalidSpec(f"assume: what 'most_per_person' cuts off depends on all records of a person; give {missing[0]!r}, too")
+            raise InvalidSpec(
+                f"assume: what 'most_per_person' cuts off depends on all records of a person; give {missing[0]!r}, too"
+            )
 
     def _with_person(self, key: str, value: float) -> Job:
         person = self.spec.records.person.model_copy(update={key: int(value)})

@@ -20,16 +20,20 @@ from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.page.document import edges_sentences
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.edges import edges_rule
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
-from dpdist.release.chosen import preliminary_of
+from dpdist.release.chosen import found_before, preliminary_of
 from dpdist.release.context import Context, silent
 from dpdist.release.count import files_of
 from dpdist.release.plan import plan
 from dpdist.release.private_edges import EdgesChoice, inner_edges
+from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from dpdist.spec.attributes.edges import Edges
 from tests import small
+from tests.command_line import CommandLine
 from tests.privacy.test_edges import chances, told_apart
 from tests.release.test_private_bound import BUDGETS
 
@@ -280,6 +284,33 @@ def test_too_little_budget_is_refused_before_the_charge(home: Path) -> None:
         small.run(small.write(home.parent / "data", table=payments(), **content), home)
     with opened(home) as ledger:
         assert ledger.receipt("small-1~edges") is None
+
+
+def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As often as it says so: with 200 draws of records that all differ, all edges lie within that many of them in at least 95 of 100."""
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    printed = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
+    rule = next(each for each, _ in found_before(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule  # type: ignore[attr-defined]
+    assert (
+        f"edges of 'paid': 95 times of 100 each divides the records between the edges around it within {rule.farthest:,} "
+        in printed
+    )
+    few = edges_rule(4000, 8, 1, Loss.gaussian(Fraction(1, 100)))
+    state, beyond = np.random.default_rng(5), 0
+    for _ in range(200):
+        counts = np.zeros(4000, dtype=np.int64)
+        counts[1000:2000] = 1
+        found = [-1, *few.chosen(counts, state.bytes(32)), 3999]
+        off = 0.0
+        for each in few.splits:
+            low, high = found[each.number - each.fewer], found[each.number + each.more + 2]
+            part = counts[low + 1 : high + 1].sum()
+            off = max(off, abs(counts[low + 1 : found[each.number + 1] + 1].sum() - float(each.at) * part) - 1)
+        beyond += off > few.farthest
+    assert beyond <= 10
+    assert few.farthest < 500  # of 1,000 records: it says something
 
 
 def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:

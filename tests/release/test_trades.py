@@ -205,7 +205,9 @@ def test_totals_of_persons_in_several_groups_are_those_of_simulated_persons(tmp_
     }
     records, groups, _ = found(tmp_path, **changes)
     kept = [np.concatenate([each[:2] for each in of[:2]]) for of in of_persons()]
-    added = np.array([min(60.0, np.minimum(each, 60).sum()) - (np.minimum(each, 60).sum() > 60) * each.size / 2 for each in kept])
+    added = np.array(
+        [min(60.0, np.minimum(each, 60).sum()) - (np.minimum(each, 60).sum() > 60) * each.size / 2 for each in kept]
+    )
     for bound in (records, groups):
         (own,) = (each for each in bound.tried if each.value == 2)
         counts, sums = own.groups
