@@ -11,8 +11,8 @@ the histogram says it (records lie evenly within a bin), in percent of all. *Dec
 of the true ones.
 
 FLIGHTS is ``flights_hour_delay_distance_24x64x64.npy`` (US Bureau of Transportation Statistics), of which the distances are taken;
-PURCHASES the table of sales of ``examples/shop``, unpacked, of which 'paid' is taken in steps of 0.10 up to 500. Rows without a file are left
-out.
+PURCHASES the table of sales of ``examples/shop``, unpacked, of which 'paid' is taken in steps of 0.10 up to 500. Rows of files that are not
+given are left out.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dpdist.release.predicted import Predicted
     from dpdist.release.story import Release
     from dpdist.spec import Job
+    from dpdist.spec.other_bounds import Assumptions
 
 FIRST = 12
 """Answers, and means, variances and quantiles, that a run prints."""
@@ -92,7 +93,7 @@ def plan(
     left_out = (
         why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)) if job.workload.mechanism == "auto" else {}
     )
-    certificate, errors = planned.certificate(), _errors(planned, given.records if given and records is None else records)
+    certificate, errors = planned.certificate(), _errors(planned, given, records)
     least = None if half_width is None else _least(spec, period, half_width)
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "least_budget": least}
@@ -164,14 +165,17 @@ def sql(
     out.print(table.asked(dialect), soft_wrap=True, markup=False, highlight=False)
 
 
-def _errors(planned: Plan, records: float | None) -> list[Predicted]:
+def _errors(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:
     """The errors of every group of queries; none where they depend on the data, or take long."""
     from dpdist.release.extent import plans_in_one_process
     from dpdist.release.predicted import predicted
+    from dpdist.release.trades import whole_amounts
 
     if plans_in_one_process(planned.job):
         with suppress(InvalidInput):
-            return predicted(planned, records)
+            if given is None:
+                return predicted(planned, records)
+            return predicted(planned, given.records if records is None else records, whole_amounts(given, planned))
     return []
 
 

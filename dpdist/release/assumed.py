@@ -24,7 +24,7 @@ SHOWN = 24
 
 
 @dataclass(frozen=True)
-class Moments:
+class AmountMoments:
     """Of the amounts of records: their mean, and that of their squares."""
 
     mean: float
@@ -49,7 +49,7 @@ class Assumed:
     values: Matrix
 
 
-NO_AMOUNTS: Mapping[int, Moments] = MappingProxyType({})
+NO_AMOUNTS: Mapping[int, AmountMoments] = MappingProxyType({})
 
 
 def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> Assumed:
@@ -72,7 +72,7 @@ def usual(
     workload: Workload,
     block: Block,
     records: float,
-    amounts: Mapping[int, Moments] = NO_AMOUNTS,
+    amounts: Mapping[int, AmountMoments] = NO_AMOUNTS,
     steps: range | None = None,
 ) -> float:
     """The mean answer of a group of queries, were the attributes independent and the records alike over their values.
@@ -94,7 +94,7 @@ def usual(
     return records * math.prod(float(part.mean()) for part in parts)
 
 
-def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int, Moments]) -> list[Matrix] | None:
+def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int, AmountMoments]) -> list[Matrix] | None:
     """The share of a record in each bin of each attribute of a group; None where nothing is assumed of an amount."""
     attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
     if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
@@ -105,7 +105,7 @@ def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int
     ]
 
 
-def _divided(column: Amounts, size: int, given: Moments) -> Matrix:
+def _divided(column: Amounts, size: int, given: AmountMoments) -> Matrix:
     """A record's shares in the bins of its column that give its amounts and their squares back; beyond the ends some are negative."""
     shares = np.zeros(size)
     if column.alone:

@@ -6,7 +6,6 @@ import math
 from itertools import chain, combinations
 
 import numpy as np
-from scipy.signal import fftconvolve
 
 from dpdist.domain import Domain
 from dpdist.operators import Matrix
@@ -62,7 +61,7 @@ def kept_of_person(records: Distribution, groups: Distribution | None, most_reco
     found, sums = np.zeros(most_groups * most_records + 1), np.ones(1)
     for weight in _by_number(groups, most_groups):
         found[: sums.size] += weight * sums[: found.size]
-        sums = fftconvolve(sums, each)
+        sums = _convolved(sums, each)
     return found
 
 
@@ -84,8 +83,14 @@ def added_up(kept: Matrix, amounts: Distribution, most: float, step: float) -> f
     for number, weight in enumerate(kept):
         beyond = max(0.0, 1 - float(sums.sum()))
         found += float(weight * (sums @ grid + beyond * max(0.0, most - number * step / 2)))
-        sums = fftconvolve(sums, parts[:PARTS])[:PARTS] if sums.sum() > NOBODY else np.zeros(PARTS)
+        sums = _convolved(sums, parts[:PARTS])[:PARTS] if sums.sum() > NOBODY else np.zeros(PARTS)
     return found
+
+
+def _convolved(one: Matrix, other: Matrix) -> Matrix:
+    """The probabilities of sums of two independent numbers."""
+    size = one.size + other.size - 1
+    return np.asarray(np.fft.irfft(np.fft.rfft(one, size) * np.fft.rfft(other, size), size))
 
 
 def _by_number(given: Distribution, most: int) -> Matrix:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
 from dpdist.page.words import Words
 from dpdist.release.answers import in_records
-from dpdist.release.assumed import usual
+from dpdist.release.assumed import NO_AMOUNTS, AmountMoments, usual
 from dpdist.release.plan import Plan
 from dpdist.release.setting import setting_of
 from dpdist.workloads import Block, Workload
@@ -36,7 +37,7 @@ class Predicted:
         queries: how many are answered.
         half_width: of the widest interval of the group.
         typical: the median half width.
-        share: the widest as a share of a usual answer, where a number of records is assumed; None for sums of amounts.
+        share: the widest as a share of a usual answer, where a number of records is assumed; None for sums of amounts of which nothing is.
     """
 
     group: str
@@ -47,11 +48,14 @@ class Predicted:
     share: float | None = None
 
 
-def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
+def predicted(
+    planned: Plan, records: float | None = None, amounts: Mapping[int, AmountMoments] = NO_AMOUNTS
+) -> list[Predicted]:
     """The errors of every group of queries; of a stream those of its whole horizon.
 
     Args:
         records: how many are assumed, evenly spread over the values of every attribute. Of series the steps that are answered tell it.
+        amounts: what is assumed of them, by the axes of their columns.
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
     workload, half = planned.job.workload.queries, held(_unread(planned).half_width)
@@ -62,7 +66,9 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
         own = half[first : first + block.queries]
         own = own if steps is None else own[WholeSteps.of(block, steps).among(0, block.queries)]
         unit = words.unit_of(block.name) or words.counted
-        answers = math.nan if records is None else usual(workload, block, records, steps=steps)
+        answers = (
+            math.nan if records is None or planned.job.beside.totals else usual(workload, block, records, amounts, steps)
+        )
         share = float(own.max()) / answers if answers > 0 else None
         found.append(Predicted(block.name, unit, len(own), float(own.max()), float(np.median(own)), share))
     return found

@@ -15,7 +15,7 @@ from dpdist.operators import Dense, Matrix
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.quantities.powers import powers
 from dpdist.quantities.variances import STANDARD_DEVIATION
-from dpdist.release.assumed import Moments, usual
+from dpdist.release.assumed import AmountMoments, usual
 from dpdist.release.assumed_persons import added_up, kept_of_person, persons_by_group
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan, plan
@@ -103,15 +103,8 @@ def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator
     for value in bound.values:
         planned = plan(context, bound.over(value))
         columns = planned.job.measured.domain.attributes
-        kept, whole, cut = _kept(given, planned), dict[int, Moments](), dict[int, Moments]()
-        for axis, column in enumerate(columns):
-            found = given.amounts.get(column.name)
-            if found is not None and column.amounts is not None:
-                inside = found.clipped(*column.amounts.range)
-                whole[axis], cut[axis] = (
-                    Moments(found.mean, found.square),
-                    Moments(_mean(given, planned, axis), inside.square),
-                )
+        kept, whole = _kept(given, planned), whole_amounts(given, planned)
+        cut = {axis: _cut(given, planned, axis) for axis in whole}
         of = [axis for axis in whole if bound.key == end_of(columns[axis].name)]
         lost = 1 - kept * math.prod(cut[axis].mean / whole[axis].mean for axis in of)
         groups = tuple(_groups(planned, given, kept, whole, cut))
@@ -122,28 +115,36 @@ def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator
         yield Trade(value, lost, groups)
 
 
+def whole_amounts(given: Assumptions, planned: Plan) -> dict[int, AmountMoments]:
+    """What is assumed of amounts, by the axes of their columns: of all of them, those beyond their ranges, too."""
+    columns = enumerate(planned.job.measured.domain.attributes)
+    found = {axis: given.amounts[each.name] for axis, each in columns if each.name in given.amounts}
+    return {axis: AmountMoments(each.mean, each.square) for axis, each in found.items()}
+
+
 def _kept(given: Assumptions, planned: Plan) -> float:
     """The share of the records that count."""
     person = planned.job.source.records.person
     return math.prod(each.within(0, getattr(person, key)) / each.mean for key, each in given.per_person.items())
 
 
-def _mean(given: Assumptions, planned: Plan, axis: int) -> float:
-    """The mean amount of the records that count, as it is added up."""
+def _cut(given: Assumptions, planned: Plan, axis: int) -> AmountMoments:
+    """The amounts of the records that count, as they are added up."""
     column, person = planned.job.measured.domain.attributes[axis], planned.job.source.records.person
     assert column.amounts is not None
     inside = given.amounts[column.name].clipped(*column.amounts.range)
     if column.amounts.bound is None:
-        return inside.mean
+        return AmountMoments(inside.mean, inside.square)
     records, groups = (given.per_person.get(key) for key in ("most_records", "most_groups"))
     assert records is not None
     kept = kept_of_person(records, groups, person.most_records, person.most_groups)
     most = column.amounts.bound.times * column.amounts.range[1]
-    return added_up(kept, inside, most, float(column.amounts.step)) / float(kept @ np.arange(kept.size))
+    mean = added_up(kept, inside, most, float(column.amounts.step)) / float(kept @ np.arange(kept.size))
+    return AmountMoments(mean, inside.square)  # squares go without a bound on totals
 
 
 def _groups(
-    planned: Plan, given: Assumptions, kept: float, whole: Mapping[int, Moments], cut: Mapping[int, Moments]
+    planned: Plan, given: Assumptions, kept: float, whole: Mapping[int, AmountMoments], cut: Mapping[int, AmountMoments]
 ) -> Iterator[OfGroup]:
     """Groups of which a usual answer is known: of counts, and of sums of columns whose amounts are assumed."""
     job, records = planned.job, given.records
@@ -181,7 +182,7 @@ def _adds_up(workload: Workload, block: Block) -> tuple[int, str]:
 
 
 def _standard_deviation(
-    planned: Plan, block: Block, axis: int, records: float, whole: Moments, cut: Moments
+    planned: Plan, block: Block, axis: int, records: float, whole: AmountMoments, cut: AmountMoments
 ) -> OfGroup | None:
     """What is predicted of standard deviations: their errors to first order, around the assumed one; None where that is zero.
 

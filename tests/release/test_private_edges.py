@@ -292,7 +292,7 @@ def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
     """As often as it says so: with 200 draws of records that all differ, all edges lie within that many of them in at least 95 of 100."""
     monkeypatch.setenv("DPDIST_HOME", str(home))
     printed = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
-    rule = next(each for each, _ in found_before(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule  # type: ignore[attr-defined]
+    rule = next(each for each, _ in found_before(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule
     assert (
         f"edges of 'paid': 95 times of 100 each divides the records between the edges around it within {rule.farthest:,} "
         in printed
@@ -346,7 +346,7 @@ def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None
 @pytest.mark.parametrize("bins", [1, 12, 13, 40])
 def test_a_verifier_names_bins_as_a_method_does(bins: int) -> None:
     edges = [*np.linspace(-1e6, 1e6 / 3, bins + 1)]
-    assert Edges(edges=tuple(edges)).words().partition(";")[0] == verify.bins_in_words(edges)
+    assert Edges.model_validate({"edges": edges}).words().partition(";")[0] == verify.bins_in_words(edges)
 
 
 def test_labels_and_levels_need_known_bins(tmp_path: Path) -> None:

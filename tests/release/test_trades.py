@@ -17,7 +17,7 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import trades
-from dpdist.release.assumed import Moments
+from dpdist.release.assumed import AmountMoments
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.release.predicted import predicted, standard_errors
@@ -108,7 +108,7 @@ def test_a_loss_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.M
     true = trades.usual
 
     def wrong(workload: Any, block: Any, records: float, amounts: Any, steps: Any) -> Any:
-        return true(workload, block, records, dict.fromkeys(amounts, Moments(33.0, 2000.0)), steps)
+        return true(workload, block, records, dict.fromkeys(amounts, AmountMoments(33.0, 2000.0)), steps)
 
     monkeypatch.setattr("dpdist.release.trades.usual", wrong)
     _, amounts = found(tmp_path)
@@ -135,6 +135,9 @@ def test_the_command_prints_them_and_charges_nothing(
     assert "assumed, no record was read: 12,000 records; records per person geometric 3; paid lognormal 20 1." in printed
     assert "most_records lost branch (records) sum of paid by branch (EUR) error" in printed
     assert "as in the spec" in printed
+    told = {each["group"]: each for each in json.loads(command("plan", str(spec), "--json").out)["errors"]}
+    paid = told["sum of paid by branch"]
+    assert paid["share"] == pytest.approx(paid["half_width"] / (6000 * 20 * math.exp(0.5)), rel=1e-3)
     assert printed.count(" least") >= 2
     told = json.loads(command("plan", str(spec), "--json").out)["bounds"]
     assert [(each["bound"], each["own"]) for each in told] == [("most_records", 4), ("sums.paid.to", 100)]
