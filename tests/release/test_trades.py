@@ -18,12 +18,14 @@ from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import trades
 from dpdist.release.assumed import AmountMoments
+from dpdist.release.assumed_persons import added_up
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.release.predicted import predicted, standard_errors
 from dpdist.release.trades import Compared, compared
 from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
+from dpdist.spec.assume import Distribution
 from tests import small
 from tests.command_line import CommandLine
 
@@ -294,3 +296,15 @@ def test_bounds_of_persons_are_compared_beside_variances(tmp_path: Path) -> None
     assume = {"persons": 4000, "records_per_person": "geometric 3"}
     (records,) = found(tmp_path, workload=[ASKED["workload"][0], VARIANCE], assume=assume)
     assert all([each.group for each in tried.groups] == ["branch"] for tried in records.tried)
+
+
+def test_amounts_that_are_scaled_down_lose_half_a_step_each() -> None:
+    """Few large steps: of persons with six amounts of 1 to 10, and at most 20 together; and what nobody exceeds is what is there."""
+    amounts = Distribution(np.arange(1.0, 11), np.full(10, 0.1))
+    steps = np.random.default_rng(2).integers(1, 11, (100_000, 6))
+    totals = steps.sum(axis=1, keepdims=True)
+    scaled = np.where(totals > 20, steps * 20 // totals, steps).sum(axis=1).mean()
+    kept = np.array([0, 0, 0, 0, 0, 0, 1.0])
+    assert added_up(kept, amounts, 20, 1) == pytest.approx(scaled, rel=0.01)
+    assert added_up(kept, amounts, 20, 0.001) > 1.1 * scaled
+    assert added_up(kept, amounts, 60, 1) == pytest.approx(6 * 5.5)
