@@ -67,9 +67,13 @@ class Part:
 
 def few_cells(workload: Workload) -> bool:
     """Whether one non-negative estimate of all cells is fitted, where the mechanism has an estimate: not for tables over many cells."""
-    cells, shape = workload.shape[1], workload.domain.shape
-    tables = all(kind_of(block, shape) == "table" for block in workload.blocks)
-    return cells <= (JOINT_CELLS if tables else FEW_CELLS)
+    cells = workload.shape[1]
+    return cells <= (JOINT_CELLS if only_tables(workload) else FEW_CELLS)
+
+
+def only_tables(workload: Workload) -> bool:
+    """Whether every group of a workload is a table of whole attributes."""
+    return all(_is_table(block, workload.domain.shape) for block in workload.blocks)
 
 
 def parts_of(workload: Workload) -> tuple[Part, ...]:
@@ -85,7 +89,7 @@ def parts_of(workload: Workload) -> tuple[Part, ...]:
 
 def kind_of(block: Block, shape: Sequence[int]) -> Kind:
     """What is known of the answers of a group."""
-    if block.separable and _is_table(block, shape):
+    if _is_table(block, shape):
         return "table"
     if block.separable and all(map(_apart, block.factors)):
         return "parts"
@@ -94,7 +98,7 @@ def kind_of(block: Block, shape: Sequence[int]) -> Kind:
 
 def _is_table(block: Block, shape: Sequence[int]) -> bool:
     """Whether the answers are the cells of a table of whole attributes, in their order."""
-    plain = all(isinstance(factor, Identity | Total) for factor in block.factors)
+    plain = block.separable and all(isinstance(factor, Identity | Total) for factor in block.factors)
     sizes = [factor.shape[0] for factor in block.factors if not isinstance(factor, Total)]
     return plain and sizes == [shape[axis] for axis in block.asked_axes] and list(block.axes) == sorted(block.axes)
 
@@ -114,7 +118,7 @@ def held_whole(workload: Workload) -> bool:
 
 def has_levels(workload: Workload) -> bool:
     """Whether answers are those of nested levels that are more than tables of whole attributes."""
-    if all(kind_of(block, workload.domain.shape) == "table" for block in workload.blocks):
+    if only_tables(workload):
         return False
     try:
         nested_of(workload)

@@ -200,5 +200,9 @@ class Dyadic(Operator):
     def column_norms_l1(self) -> Matrix:
         return np.full(self.n, float(np.abs(self.values).sum()))
 
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        return float(self.values.min()), float(self.values.max())
+
     def description(self) -> tuple[object, ...]:
         return ("dyadic", self.entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.fitted_tables import kind_of
+from dpdist.grids.fitted_tables import only_tables
 from dpdist.grids.rounds import importances
 from dpdist.operators import Kronecker, Total
 from dpdist.strategies.representations import RoundsStrategy
@@ -35,7 +35,7 @@ def why_no_rounds(workload: Workload) -> str | None:
     shape = workload.domain.shape
     if workload.domain.dependent:
         return "it counts persons in several groups, and tables of fewer attributes do not follow from such tables"
-    if any(kind_of(block, shape) != "table" for block in workload.blocks):
+    if not only_tables(workload):
         return "the workload asks for more than tables of whole attributes"
     if max(len(block.asked_axes) for block in workload.blocks) < 2:
         return "it chooses among tables of two or more attributes, and none is asked for"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpdist.asking.published import published
 from dpdist.machine.objects import place_at
-from dpdist.operators import Dense, Identity, Kronecker, Operator, Padded, Prefix, Sparse, Tall, Toeplitz
+from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padded, Prefix, Sparse, Tall, Toeplitz
 from dpdist.operators.tall import rows_of
 from dpdist.page import editions, means, report, trends
 from dpdist.page.intervals import ANYWHERE, Possible, half_width, interval
@@ -33,6 +33,7 @@ MIXED = np.array([[1.0, -2.0, 0.0], [0.5, 3.0, 1.0]])
         Padded(Dense(1 + MIXED**2), 2),
         Kronecker([Dense(MIXED), Dense(MIXED - 1)]),
         Toeplitz(5, np.array([1.0, -0.25])),
+        Dyadic(np.array([1.0, -0.25, 0.0, 2.0])),
         Tall(rows_of(MIXED)),
         Sparse(scipy.sparse.csr_array(-MIXED)),
     ],

@@ -382,9 +382,19 @@ def refused() -> dict[Pair, str]:
     return {pair: reason for pair, reason in found if reason is not None}
 
 
+@cache
+def listed() -> dict[Pair, str]:
+    """The pairs that the page lists, with the reasons that it gives, which begin with a capital letter."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    reasons = dict(re.findall(r"^(\d+)\. (.*)\.$", text, re.MULTILINE))
+    rows = {part: f", {partners}" for part, partners in re.findall(r"^\| (.*) \| (.*) \|$", text, re.MULTILINE)}
+    numbers = ((pair, re.search(rf", {re.escape(pair[1][1])} \((\d+)\)", rows[pair[0][1]])) for pair in pairs())
+    return {pair: reasons[number[1]] for pair, number in numbers if number is not None}
+
+
 def covering(seed: int = 0) -> list[Choice]:
     """Specs of one part from each room, of which every two go together; every two that do are in one of them."""
-    state, against = Random(seed), refused()
+    state, against = Random(seed), listed()
     left = [pair for pair in pairs() if pair not in against]
     rows: list[Choice] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,14 @@ from tests.properties.compositions import (
     context_of_all,
     covering,
     document,
+    listed,
+    pairs,
     refusal,
     released,
 )
 
+PLANNED = 4
+"""One pair of parts in so many is planned."""
 SAMPLED = 6
 """One spec in so many is released."""
 VERIFIED = 4
@@ -38,6 +43,15 @@ THREE = {
 
 
 def test_the_documentation_says_what_goes_together_and_why_the_rest_does_not() -> None:
+    """One pair in so many, and as many pairs as it counts."""
+    reasons = {pair: refusal(dict(pair)) for pair in itertools.islice(pairs(), 0, None, PLANNED)}
+    found = {pair: reason[:1].upper() + reason[1:] for pair, reason in reasons.items() if reason is not None}
+    assert found == {pair: reason for pair, reason in listed().items() if pair in reasons}
+    assert f"Of {len(list(pairs()))} pairs {len(listed())} are refused." in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_documentation_is_written_anew_as_it_is() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == document()
 
 
