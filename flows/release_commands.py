@@ -158,11 +158,11 @@ def sql(
 def _errors(planned: Plan, records: float | None) -> list[Predicted]:
     """The errors of every group of queries; none where they depend on the data, or take long."""
     from dpdist.release.extent import plans_in_one_process
-    from dpdist.release.predicted import predicted
+    from dpdist.release.predicted import predicted, predicted_statistics
 
     if plans_in_one_process(planned.job):
         with suppress(InvalidInput):
-            return predicted(planned, records)
+            return predicted(planned, records) + (predicted_statistics(planned, records) if records else [])
     return []
 
 

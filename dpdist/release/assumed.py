@@ -72,6 +72,17 @@ def _divided(column: Attribute, mean: float) -> Matrix:
     return shares
 
 
+def spread_of(attribute: Attribute, shape: Shape) -> Matrix:
+    """The share of the records in every bin of an attribute; amounts lie evenly over their range."""
+    if attribute.amounts is None:
+        return _shares(attribute.size, shape)
+    amounts, shares = attribute.amounts, np.zeros(attribute.size)
+    first, divided = amounts.divided(np.arange(amounts.width + 1))
+    for bins, part in enumerate(divided):
+        np.add.at(shares, first + bins, part)
+    return np.asarray(shares / shares.sum())
+
+
 def _shares(values: int, shape: Shape) -> Matrix:
     falls = FALLS if shape == "falling" else 1.0
     shares = falls ** np.minimum(np.arange(values), math.log(1e-9) / math.log(FALLS))

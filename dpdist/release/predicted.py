@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,14 +11,17 @@ import numpy as np
 
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
+from dpdist.asking.products import Linear
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
+from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.words import Words
 from dpdist.release.answers import in_records
-from dpdist.release.assumed import assumed
+from dpdist.release.assumed import Shape, assumed, spread_of
+from dpdist.release.means import made_of_sums, made_rows
 from dpdist.release.plan import Plan
 from dpdist.release.setting import setting_of
 
@@ -67,6 +71,30 @@ def predicted(planned: Plan, records: float | None = None) -> list[Predicted]:
     return found
 
 
+def predicted_statistics(planned: Plan, records: float, shape: Shape = "even") -> list[Predicted]:
+    """The errors of means, variances and what else is made of sums, which depend on the numbers of records: as a release of assumed
+    records without noise would publish them, their amounts spread evenly over the ranges of their columns.
+
+    Raises: as ``predicted``; InvalidInput where the joint errors are not known.
+    """
+    asked, measured = planned.job.workload, planned.job.measured
+    if not made_of_sums(asked):
+        return []
+    _check_known(planned)
+    space = planned.grid.space(Held(np.zeros(planned.grid.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES)
+    spread = [spread_of(each, shape) for each in measured.domain.attributes]
+
+    def expected(asked: Sequence[Linear]) -> Matrix:
+        return records * np.array([each.of_product(spread) for each in asked])
+
+    words, found = Words.of(cast("dict[str, Any]", planned.certificate())), list[Predicted]()
+    for _, rows in made_rows(asked, Measurement(space, measured.domain, planned.noise), expected):
+        half = np.array([(each.made.high - each.made.low) / 2 for each in rows])
+        group = rows[0].group
+        found.append(Predicted(group, words.unit_of(group) or "", len(rows), float(half.max()), float(np.median(half))))
+    return found
+
+
 def drowned(planned: Plan) -> float:
     """The number of records up to which the noise in a table of two or more attributes adds up to more than its records, in the mean.
 
@@ -90,11 +118,17 @@ def standard_errors(planned: Plan) -> Matrix:
 
 def _unread(planned: Plan) -> Answers:
     """What would be read of a measurement without a value: its errors are those of every measurement."""
+    _check_known(planned)
+    workload, grid = planned.job.workload.queries, planned.grid
+    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
+    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
+    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)
+
+
+def _check_known(planned: Plan) -> None:
+    """Accept plans whose errors do not depend on the data, of not too many queries. Raises: InvalidInput."""
     workload, grid = planned.job.workload.queries, planned.grid
     if max(workload.shape[0], grid.rows) > MOST_QUERIES:
         raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
     if planned.strategy.biased:
         raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")
-    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
-    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
-    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)

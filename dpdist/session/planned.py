@@ -21,7 +21,7 @@ from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
 from dpdist.release.context import Progress, running
 from dpdist.release.plan import Plan, plan
-from dpdist.release.predicted import predicted
+from dpdist.release.predicted import predicted, predicted_statistics
 from dpdist.release.running import run
 from dpdist.release.story import Release
 from dpdist.release.trades import compared
@@ -90,6 +90,14 @@ class PlannedRelease:
     def errors(self) -> Errors:
         """How far answers will lie from the true ones, 95 times of 100: of each group of queries, in its own unit."""
         return Errors(tuple(predicted(self.plan)))
+
+    def statistics(self, records: float) -> Errors:
+        """How far means, variances and what else is made of sums will lie from the true ones, where so many records are assumed, spread
+        evenly over the values of every attribute and the ranges of amounts: their errors depend on the numbers of records.
+
+        Raises: InvalidInput where nothing can be predicted.
+        """
+        return Errors(tuple(predicted_statistics(self.plan, records)))
 
     @cached_property
     def bounds(self) -> Bounds:

@@ -15,6 +15,7 @@ from dpdist.release.assumed import Shape, assumed
 from dpdist.release.context import running
 from dpdist.release.extent import plans_in_one_process
 from dpdist.release.plan import Plan
+from dpdist.release.predicted import predicted_statistics
 from dpdist.session import PlannedRelease
 from dpdist.session.errors import Errors
 from dpdist.session.parts import check
@@ -52,7 +53,8 @@ def _tables(draft: PlannedRelease, records: float, shape: str) -> list[dict[str,
         likely = assumed(workload, block, records, cast("Shape", shape))
         values = [None if math.isnan(value) else float(value) for value in likely.values]
         found.append({**asdict(each), "labels": likely.labels, "values": values})
-    return found
+    made = predicted_statistics(draft.plan, records, cast("Shape", shape)) if records else []
+    return found + [{**asdict(each), "labels": [], "values": []} for each in made]
 
 
 def _bounds(draft: PlannedRelease) -> dict[str, Any] | None:
