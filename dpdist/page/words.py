@@ -144,6 +144,7 @@ class Words:
         "squares": later("{unit} squared"),
         "products": "{unit}",
         "mean": "{unit}",
+        "standard deviation": "{unit}",
         "variance": later("{unit} squared"),
     }
 
