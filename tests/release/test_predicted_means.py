@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from rich.console import Console
 
 from dpdist.session import PlannedRelease
 from tests import small
@@ -64,3 +65,17 @@ def test_plan_tells_of_means_where_records_are_assumed(
     assert few["mean of minutes by sex"] == pytest.approx(120), "with few records every mean is possible"
     assert many["mean of minutes by sex"] < few["mean of minutes by sex"] / 10
     assert "mean of minutes by sex 2 ± " in " ".join(command("plan", str(path), "--records", "4000").out.split())
+
+
+def test_narrow_terminals_cut_no_number(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DPDIST_ENGINE", "inline")
+    monkeypatch.setattr("flows.predictions.out", Console(width=50, highlight=False, markup=False))
+    sums = {"person": {"from": 0, "to": 1500}}
+    asked = [{"marginals": {"ways": [1, 2]}}, {"marginals": {"of": [["sex"]]}, "mean": "person"}]
+    path = small.write(Path("data"), sums=sums, workload=asked)
+    (found,) = (each for each in PlannedRelease.read(path).errors.groups if each.group == "sum of person by sex")
+    printed = CommandLine(monkeypatch, capsys)("plan", str(path), "--records", "3000").out
+    assert f"± {found.half_width:,.4g}" in printed
+    assert "…" not in printed.partition("95 %")[2]
