@@ -43,18 +43,19 @@ def print_rounds(drowned: float, records: float | None) -> None:
 
 def print_predicted(groups: Sequence[Predicted], least: str | None) -> None:
     """How far answers will lie from the true ones, a line for each group of queries, in its own unit; and what a wanted error needs."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     told = any(each.share is not None for each in groups)
-    columns = ["group", "answers", "95 % half width", "of", *(["of a usual answer"] if told else [])]
-    table = Table(*columns, box=None, pad_edge=False)
-    for each in groups[:GROUPS]:
+    widths = [f"± {each.half_width:,.4g}" for each in groups[:GROUPS]]
+    half = Column("95 % half width", min_width=max(map(len, widths), default=0))  # a narrow terminal must cut no number
+    table = Table("group", "answers", half, "of", *(["of a usual answer"] if told else []), box=None, pad_edge=False)
+    for each, width in zip(groups, widths, strict=False):
         share = (
             []
             if not told
             else ["" if each.share is None else f"{each.share:.2g}" if each.share > 1 else f"{each.share:.1%}"]
         )
-        table.add_row(Text(each.group), f"{each.queries:,}", f"± {each.half_width:,.4g}", Text(each.unit), *share)
+        table.add_row(Text(each.group), f"{each.queries:,}", width, Text(each.unit), *share)
     if groups:
         out.print(table)
     if len(groups) > GROUPS:

@@ -168,14 +168,11 @@ def sql(
 def _errors(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:
     """The errors of every group of queries; none where they depend on the data, or take long."""
     from dpdist.release.extent import plans_in_one_process
-    from dpdist.release.predicted import predicted
-    from dpdist.release.trades import whole_amounts
+    from dpdist.release.predicted import predicted_of_all
 
     if plans_in_one_process(planned.job):
         with suppress(InvalidInput):
-            if given is None:
-                return predicted(planned, records)
-            return predicted(planned, given.records if records is None else records, whole_amounts(given, planned))
+            return predicted_of_all(planned, given, records)
     return []
 
 

@@ -90,14 +90,14 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
 
 def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | None = None) -> None:
     """The mechanisms compared; ``efforts``: what optimising each takes."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from dpdist.page.summary import compared_in_words, over_bound
 
     mechanism = certificate["mechanism"]
     columns = ["mechanism", "RMSE", "worst answer", "total squared error over the certified bound"]
     columns += ["optimising"] if efforts else []
-    table = Table(*columns, box=None, pad_edge=False)
+    table = Table(*(Column(each, overflow="fold") for each in columns), box=None, pad_edge=False)
     for row in mechanism["compared"]:
         gap = "not certified" if row["gap"] is None else over_bound(row["gap"])
         chosen = "bold" if row["mechanism"] == mechanism["name"] else ""

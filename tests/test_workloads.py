@@ -162,6 +162,8 @@ def test_fingerprint_sees_weights_and_rows_only() -> None:
         ("age", "not part of the language"),
         ("1 < 2", "names no attribute|must be an attribute"),
         ("age + 1 > 3", "must be an attribute"),
+        ("age + 1", r"holds 'age \+ 1', which is not part of the language"),
+        ("sex is 'm'", "compares by 'is'"),
         ("age > sex", "compared with a value"),
         ("age in []", "list of values"),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpdist.asking.products import EVERYTHING, Linear, products_of
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.workloads.predicates import predicates, satisfied
@@ -100,7 +101,8 @@ def _of_level(domain: Domain, text: str) -> tuple[int, Matrix] | None:
                 continue
             if found[3] not in level.labels:
                 raise InvalidInput(
-                    f"condition {text!r}: {found[3]!r} is no group of level {level.name!r}; there are {', '.join(level.labels[:12])}"
+                    f"condition {text!r}: {found[3]!r} is no group of level {level.name!r}{meant(found[3], level.labels)}; there are "
+                    f"{', '.join(level.labels[:12])}"
                 )
             same = np.asarray(level.groups) == level.labels.index(found[3])
             mask = np.zeros(attribute.size, dtype=bool)

@@ -45,6 +45,13 @@ class Linear:
             least, largest = least + both[0], largest + both[1]
         return least, largest
 
+    def of_product(self, spread: Sequence[Matrix]) -> float:
+        """Its value of cells that are a product over the attributes, of one vector each that adds up to one."""
+        return sum(
+            coefficient * math.prod(float(vector @ spread[axis]) for axis, vector in vectors.items())
+            for coefficient, vectors in self.products
+        )
+
     def within(self, vectors: Mapping[int, Matrix]) -> Linear:
         """The same, each product times one vector an attribute."""
         return Linear(tuple((coefficient, _both(given, vectors)) for coefficient, given in self.products))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -34,6 +34,8 @@ from dpdist.quantities.registry import telling
 
 SUMS_AT_ONCE = 512
 """Sums whose covariances are computed together."""
+Expected = Callable[[Sequence[Linear]], Matrix]
+"""The values of linear functions of assumed records."""
 
 
 @dataclass(frozen=True)
@@ -210,13 +212,16 @@ class Published:
         for (group, _), each in zip(groups, found, strict=True):
             yield Answer(text, each.value, each.standard_error, each.low, each.high, group, each.remark)
 
-    def statistics(self, told: str, of: Sequence[int], groups: Sequence[Linear]) -> Iterator[Estimated]:
+    def statistics(
+        self, told: str, of: Sequence[int], groups: Sequence[Linear], expected: Expected | None = None
+    ) -> Iterator[Estimated]:
         """A statistic of amounts of some groups, one after the other.
 
         Args:
             told: its name, such as 'standard deviation'.
             of: the axis of the amounts, or of both.
             groups: the records of each group, as a linear function.
+            expected: what linear functions are of assumed records, in place of their estimates.
         Raises: InvalidInput for what was not measured.
         """
         statistic = telling(told)
@@ -228,7 +233,8 @@ class Published:
         width, ranges = float(self.measurement.noise.half_width_95(1.0)), [range_of(each) for each in attributes]
         for start, stop in batches(len(groups), SUMS_AT_ONCE // len(factors)):
             flat = [among.within(each) for among in groups[start:stop] for each in factors]
-            values, covariance = self._read(flat).values, self._covariance(flat)
+            values = self._read(flat).values if expected is None else expected(flat)
+            covariance = self._covariance(flat)
             for first in range(0, len(flat), len(factors)):
                 own = slice(first, first + len(factors))
                 yield statistic.made(told, values[own], covariance[own, own], width, ranges)

@@ -38,6 +38,17 @@ class Row:
     place: int
     made: Estimated
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of amounts."""
+        return self.amounts.split(" and ")
+
+    @property
+    def group(self) -> str:
+        """What its group is called, as published tables have it."""
+        what = f"{self.made.statistic} of {self.amounts}"
+        return what if self.block.name == "total" else f"{what} by {self.block.name}"
+
 
 def table_of(rows: Sequence[Row], domain: Domain, *, means: bool = False) -> pa.Table:
     """The published statistics: group, query, one column an attribute, what it is, value, standard error, 95 % interval.
@@ -62,14 +73,14 @@ TABLES: dict[str, Callable[[Sequence[Row], Domain], pa.Table]] = {MEANS: partial
 
 def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
     """Group, query and one column an attribute of what describes the queries of some blocks, one after the other."""
-    titled = [(f"{each.made.statistic} of {each.amounts}", each.block, each.place) for each in rows]
+    titled = [(each.group, each.block, each.place) for each in rows]
     names, groups, queries = domain.columns, [], []
     texts: dict[str, list[str]] = {name: [] for name in names}
-    for (what, _), some in groupby(titled, key=lambda each: (each[0], id(each[1]))):
+    for (group, _), some in groupby(titled, key=lambda each: (each[0], id(each[1]))):
         asked = list(some)
         (_, block, first), last = asked[0], asked[-1][2] + 1
         query, columns = query_names(block, names, first, last)
-        groups += [f"{what} by {block.name}" if block.name != "total" else what] * len(asked)
+        groups += [group] * len(asked)
         queries += query.to_pylist()
         for name in names:
             texts[name] += columns[name].to_pylist()

@@ -144,6 +144,9 @@ class Words:
         "squares": later("{unit} squared"),
         "products": "{unit}",
         "mean": "{unit}",
+        "standard deviation": "{unit}",
+        "covariance": "{unit}",
+        "correlation": "",
         "variance": later("{unit} squared"),
     }
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.domain import Attribute
 from dpdist.domain.amounts import AMOUNT, PRESENT, SQUARE, Amounts
 from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
@@ -99,10 +100,7 @@ def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int
     attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
     if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
         return None
-    return [
-        _shares(each.size, shape) if each.amounts is None else _divided(each.amounts, each.size, amounts[axis])
-        for axis, each in attributes.items()
-    ]
+    return [spread_of(each, shape, amounts.get(axis)) for axis, each in attributes.items()]
 
 
 def _divided(column: Amounts, size: int, given: AmountMoments) -> Matrix:
@@ -118,6 +116,19 @@ def _divided(column: Amounts, size: int, given: AmountMoments) -> Matrix:
         wanted.append(given.square - 2 * middle * given.mean + middle**2)
     shares[: column.bins] = np.linalg.pinv(np.array(rows)) @ np.array(wanted)
     return shares
+
+
+def spread_of(attribute: Attribute, shape: Shape, given: AmountMoments | None = None) -> Matrix:
+    """The share of the records in every bin of an attribute; amounts of which nothing is given lie evenly over their range."""
+    if attribute.amounts is None:
+        return _shares(attribute.size, shape)
+    if given is not None:
+        return _divided(attribute.amounts, attribute.size, given)
+    amounts, shares = attribute.amounts, np.zeros(attribute.size)
+    first, divided = amounts.divided(np.arange(amounts.width + 1))
+    for bins, part in enumerate(divided):
+        np.add.at(shares, first + bins, part)
+    return np.asarray(shares / shares.sum())
 
 
 def _shares(values: int, shape: Shape) -> Matrix:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import Linear, products_of
-from dpdist.asking.published import UNPUBLISHED, Published
+from dpdist.asking.published import UNPUBLISHED, Expected, Published
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
@@ -46,10 +46,25 @@ def statistics(asked: AskedQueries, measurement: Measurement) -> dict[str, pa.Ta
 
     A variance comes with its root, the standard deviation, and a correlation with the covariance.
     """
-    from dpdist.page.means import TABLES, Row
+    from dpdist.page.means import TABLES
+
+    found: dict[str, list[Row]] = {}
+    for table, rows in made_rows(asked, measurement):
+        found.setdefault(table, []).extend(rows)
+    return {table: TABLES[table](rows, asked.measured.domain.grouped) for table, rows in found.items()}
+
+
+def made_rows(
+    asked: AskedQueries, measurement: Measurement, expected: Expected | None = None
+) -> Iterator[tuple[str, list[Row]]]:
+    """The statistics of each group of queries, with the name of the table that they are published in.
+
+    Args:
+        expected: as for ``Published.statistics``.
+    """
+    from dpdist.page.means import Row
 
     domain, published = asked.measured.domain.grouped, Published(UNPUBLISHED, measurement)
-    found: dict[str, list[Row]] = {}
     for entry in asked.entries:
         if not entry.statistic.made:
             continue
@@ -58,11 +73,9 @@ def statistics(asked: AskedQueries, measurement: Measurement) -> dict[str, pa.Ta
         workload = entry.kind.counts(domain, asked.measured.folder)
         for block in workload.blocks:
             linear = list(_linear(block, workload))
-            rows = found.setdefault(statistic.table, [])
             for told in statistic.published:
-                made = published.statistics(told, of, linear)
-                rows += [Row(" and ".join(names), block, place, each) for place, each in enumerate(made)]
-    return {table: TABLES[table](rows, domain) for table, rows in found.items()}
+                made = published.statistics(told, of, linear, expected)
+                yield statistic.table, [Row(" and ".join(names), block, place, each) for place, each in enumerate(made)]
 
 
 def _linear(block: Block, workload: Workload) -> Iterator[Linear]:

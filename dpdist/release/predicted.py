@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
+from dpdist.asking.products import Linear
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
+from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.words import Words
 from dpdist.release.answers import in_records
-from dpdist.release.assumed import NO_AMOUNTS, AmountMoments, usual
+from dpdist.release.assumed import NO_AMOUNTS, AmountMoments, Shape, spread_of, usual
+from dpdist.release.means import made_of_sums, made_rows
 from dpdist.release.plan import Plan
 from dpdist.release.setting import setting_of
-from dpdist.workloads import Block, Workload
+from dpdist.spec.other_bounds import Assumptions
+
+if TYPE_CHECKING:
+    from dpdist.page.means import Row
 
 MOST_QUERIES = 2**20
 """Queries, or measured values, of more than which no error is computed one by one before the release."""
@@ -74,6 +80,69 @@ def predicted(
     return found
 
 
+def predicted_of_all(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:
+    """The errors of every group of queries, and of what is made of sums where a number of records is assumed.
+
+    Args:
+        given: what is assumed of the records.
+        records: their number, where it is not as ``given`` has it.
+    Raises: as ``predicted_statistics``.
+    """
+    number = given.records if given is not None and records is None else records
+    amounts = NO_AMOUNTS if given is None else whole_amounts(given, planned)
+    made = predicted_statistics(planned, number, amounts=amounts) if number else []
+    return predicted(planned, number, amounts) + made
+
+
+def whole_amounts(given: Assumptions, planned: Plan) -> dict[int, AmountMoments]:
+    """What is assumed of amounts, by the axes of their columns: of all of them, those beyond their ranges, too."""
+    columns = enumerate(planned.job.measured.domain.attributes)
+    found = {axis: given.amounts[each.name] for axis, each in columns if each.name in given.amounts}
+    return {axis: AmountMoments(each.mean, each.square) for axis, each in found.items()}
+
+
+def predicted_statistics(
+    planned: Plan, records: float, shape: Shape = "even", amounts: Mapping[int, AmountMoments] = NO_AMOUNTS
+) -> list[Predicted]:
+    """The errors of means, variances and what else is made of sums, which depend on the numbers of records and on their amounts.
+
+    Args:
+        records: how many are assumed.
+        shape: how they are spread over the values of attributes.
+        amounts: what is assumed of them, by the axes of their columns; of others that they lie evenly over their ranges.
+    Raises: as ``predicted``; InvalidInput where the joint errors are not known.
+    """
+    words, found = Words.of(cast("dict[str, Any]", planned.certificate())), list[Predicted]()
+    for rows in rows_of_assumed(planned, records, shape, amounts):
+        half, group = np.array([(each.made.high - each.made.low) / 2 for each in rows]), rows[0].group
+        known = all(planned.job.measured.domain.axis(name) in amounts for name in rows[0].columns)
+        share = float(half.max()) / abs(rows[0].made.value) if known and rows[0].made.value else None
+        unit = words.unit_of(group) or ""
+        found.append(Predicted(group, unit, len(rows), float(half.max()), float(np.median(half)), share))
+    return found
+
+
+def rows_of_assumed(
+    planned: Plan, records: float, shape: Shape, amounts: Mapping[int, AmountMoments]
+) -> Iterator[list[Row]]:
+    """What a release of assumed records without noise would publish of what is made of sums, a group of queries after the other.
+
+    Args: as for ``predicted_statistics``. Raises: as it.
+    """
+    asked, measured = planned.job.workload, planned.job.measured
+    if not made_of_sums(asked):
+        return
+    _check_known(planned)
+    space = planned.grid.space(Held(np.zeros(planned.grid.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES)
+    spread = [spread_of(each, shape, amounts.get(axis)) for axis, each in enumerate(measured.domain.attributes)]
+
+    def expected(asked: Sequence[Linear]) -> Matrix:
+        return records * np.array([each.of_product(spread) for each in asked])
+
+    for _, rows in made_rows(asked, Measurement(space, measured.domain, planned.noise), expected):
+        yield rows
+
+
 def drowned(planned: Plan) -> float:
     """The number of records up to which the noise in a table of two or more attributes adds up to more than its records, in the mean.
 
@@ -95,23 +164,19 @@ def standard_errors(planned: Plan) -> Matrix:
     return held(_unread(planned).error)
 
 
-def half_width(planned: Plan, block: Block) -> float:
-    """That of the widest interval of queries beside the workload, which the strategy must tell. Raises: as ``predicted``."""
-    asked = Workload(planned.job.workload.queries.domain, (block,))
-    return float(held(_unread(planned, asked).half_width).max())
+def _unread(planned: Plan) -> Answers:
+    """What would be read of a measurement without a value: its errors are those of every measurement."""
+    _check_known(planned)
+    workload, grid = planned.job.workload.queries, planned.grid
+    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
+    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
+    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)
 
 
-def _unread(planned: Plan, asked: Workload | None = None) -> Answers:
-    """What would be read of a measurement without a value: its errors are those of every measurement.
-
-    Args:
-        asked: default: the workload.
-    """
-    workload, grid = asked or planned.job.workload.queries, planned.grid
+def _check_known(planned: Plan) -> None:
+    """Accept plans whose errors do not depend on the data, of not too many queries. Raises: InvalidInput."""
+    workload, grid = planned.job.workload.queries, planned.grid
     if max(workload.shape[0], grid.rows) > MOST_QUERIES:
         raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
     if planned.strategy.biased:
         raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")
-    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
-    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
-    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
+from dpdist.domain.amounts import DEVIATION, SQUARE
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Matrix
 from dpdist.privacy.noise import NORMAL_95
-from dpdist.quantities.powers import powers
 from dpdist.quantities.variances import STANDARD_DEVIATION
 from dpdist.release.assumed import AmountMoments, usual
 from dpdist.release.assumed_persons import added_up, kept_of_person, persons_by_group
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan, plan
-from dpdist.release.predicted import half_width, predicted
+from dpdist.release.predicted import predicted, rows_of_assumed, whole_amounts
 from dpdist.spec.other_bounds import Assumptions, OtherBound, end_of
 from dpdist.workloads import Block, Workload
 
@@ -115,13 +113,6 @@ def _trades(context: Context, given: Assumptions, bound: OtherBound) -> Iterator
         yield Trade(value, lost, groups)
 
 
-def whole_amounts(given: Assumptions, planned: Plan) -> dict[int, AmountMoments]:
-    """What is assumed of amounts, by the axes of their columns: of all of them, those beyond their ranges, too."""
-    columns = enumerate(planned.job.measured.domain.attributes)
-    found = {axis: given.amounts[each.name] for axis, each in columns if each.name in given.amounts}
-    return {axis: AmountMoments(each.mean, each.square) for axis, each in found.items()}
-
-
 def _kept(given: Assumptions, planned: Plan) -> float:
     """The share of the records that count."""
     person = planned.job.source.records.person
@@ -152,13 +143,8 @@ def _groups(
     answered = job.workload.answered or (None,) * len(workload.blocks)
     for (_, block), steps, each in zip(workload.block_starts(), answered, predicted(planned), strict=True):
         axis, what = _adds_up(workload, block)
-        if axis in whole and what == DEVIATION:
-            continue  # from the middle of the range: no answer by itself
-        if axis in whole and what == SQUARE:
-            found = _standard_deviation(planned, block, axis, records * kept, whole[axis], cut[axis])
-            if found is not None:
-                yield found
-            continue
+        if axis in whole and what in (DEVIATION, SQUARE):
+            continue  # from the middle of the range: no answers by themselves
         if job.beside.totals:
             groups = given.per_person["most_groups"]
             every, counted = (
@@ -168,7 +154,24 @@ def _groups(
             every = usual(workload, block, records, whole, steps)
             counted = usual(workload, block, records * kept, cut, steps)
         if every > 0:
-            yield OfGroup(each.group, each.unit, each.half_width, every, every - counted)
+            lost = 0.0 if math.isclose(every, counted) else every - counted  # both are sums of rounded numbers
+            yield OfGroup(each.group, each.unit, each.half_width, every, lost)
+    yield from _standard_deviations(planned, records * kept, whole, cut)
+
+
+def _standard_deviations(
+    planned: Plan, records: float, whole: Mapping[int, AmountMoments], cut: Mapping[int, AmountMoments]
+) -> Iterator[OfGroup]:
+    """What is predicted of the standard deviations of amounts that are assumed."""
+    measured = planned.job.measured
+    for rows in rows_of_assumed(planned, records, "even", cut):
+        axis = measured.domain.axis(rows[0].columns[0])
+        if rows[0].made.statistic == STANDARD_DEVIATION and axis in whole:
+            half = max((each.made.high - each.made.low) / 2 for each in rows)
+            every, counted = (each[axis].deviation for each in (whole, cut))
+            if every > 0:
+                unit = measured.sums[rows[0].columns[0]].unit or rows[0].columns[0]
+                yield OfGroup(rows[0].group, unit, half, every, every - counted)
 
 
 def _adds_up(workload: Workload, block: Block) -> tuple[int, str]:
@@ -179,29 +182,3 @@ def _adds_up(workload: Workload, block: Block) -> tuple[int, str]:
         return axis, ""
     row = block.factors[-1].dense()[0, : column.bins]
     return axis, next((what for what in (DEVIATION, SQUARE) if np.array_equal(row, column.values(what))), "")
-
-
-def _standard_deviation(
-    planned: Plan, block: Block, axis: int, records: float, whole: AmountMoments, cut: AmountMoments
-) -> OfGroup | None:
-    """What is predicted of standard deviations: their errors to first order, around the assumed one; None where that is zero.
-
-    Args:
-        block: that adds up the squares.
-    """
-    workload, (every, counted) = planned.job.workload.queries, (each.deviation for each in (whole, cut))
-    column = workload.domain.attributes[axis]
-    assert column.amounts is not None
-    away = cut.mean - sum(column.amounts.ends) / 2
-    number, deviations, squares = (powers(column, what) for what in (PRESENT, DEVIATION, SQUARE))
-
-    def with_row(row: Matrix) -> Block:
-        return replace(block, factors=(*block.factors[:-1], Dense(row[None])), scales=())
-
-    there = usual(workload, with_row(number), records, {axis: cut})
-    if not counted > 0 or not there > 0:
-        return None
-    slope = squares - 2 * away * deviations + (away**2 - counted**2) * number
-    half = half_width(planned, with_row(slope)) / (2 * counted * there)
-    name = f"{STANDARD_DEVIATION} {block.name.partition(' ')[2]}"
-    return OfGroup(name, planned.job.measured.sums[column.name].unit or column.name, half, every, every - counted)

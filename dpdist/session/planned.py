@@ -21,7 +21,7 @@ from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
 from dpdist.release.context import Progress, running
 from dpdist.release.plan import Plan, plan
-from dpdist.release.predicted import predicted
+from dpdist.release.predicted import predicted_of_all
 from dpdist.release.running import run
 from dpdist.release.story import Release
 from dpdist.release.trades import compared
@@ -30,6 +30,7 @@ from dpdist.session.errors import Bounds, Errors
 from dpdist.session.parts import Budget
 from dpdist.session.progress import shown
 from dpdist.spec import Job, assumed, load
+from dpdist.spec.other_bounds import Assumptions
 
 Where = ArrowStream | str | Path | Mapping[str, Any]
 """Records: a table of pandas, Polars, Arrow or DuckDB; a path or URL; a SELECT; or the keys of a spec's ``records``."""
@@ -88,8 +89,16 @@ class PlannedRelease:
 
     @cached_property
     def errors(self) -> Errors:
-        """How far answers will lie from the true ones, 95 times of 100: of each group of queries, in its own unit."""
-        return Errors(tuple(predicted(self.plan)))
+        """How far answers will lie from the true ones, 95 times of 100: of each group of queries, in its own unit.
+
+        Means, variances and what else is made of sums are among them where ``assume`` says how many records there are.
+        """
+        return self._errors_of(self.plan)
+
+    @cached_property
+    def assumed(self) -> Assumptions | None:
+        """What ``assume`` of the spec says of the records; None where it says nothing. Raises: InvalidSpec."""
+        return assumed(dict(self.content), folder=self.folder)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -97,7 +106,7 @@ class PlannedRelease:
 
         Raises: InvalidSpec where nothing is assumed, and for what cannot be.
         """
-        given = assumed(dict(self.content), folder=self.folder)
+        given = self.assumed
         if given is None:
             raise InvalidSpec(
                 "nothing is assumed of the records; plan with assume={'persons': 30000, 'records_per_person': 'geometric 3'}"
@@ -129,7 +138,10 @@ class PlannedRelease:
         open_cap = {"epsilon": MUCH} if self.plan.noise.kind.norm == "l1" else {"rho": MUCH}
         kind = {"noise": self.plan.noise.kind.value} if budget.get("delta") is not None else {}
         job = self._job(budget=budget, ledger={**ledger, "cap": {**cap, **open_cap}}, **kind)
-        return Errors(tuple(predicted(_planned(job))))
+        return self._errors_of(_planned(job))
+
+    def _errors_of(self, planned: Plan) -> Errors:
+        return Errors(tuple(predicted_of_all(planned, self.assumed, None)))
 
     def publish(
         self, records: Where | None = None, *, engine: str | None = None, progress: Progress | None = None

@@ -147,7 +147,7 @@ def _evaluate(domain: Domain, node: ast.expr, text: str, axes: tuple[int, ...]) 
         assert mask is not None
         return mask
     raise InvalidInput(
-        f"predicate {_short(text)} holds {type(node).__name__}, which is not part of the language; {_ALLOWED}"
+        f"predicate {_short(text)} holds {_short(ast.unparse(node))}, which is not part of the language; {_ALLOWED}"
     )
 
 
@@ -194,7 +194,7 @@ def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) ->
         mask = np.any([_mask(attribute, ast.Eq(), item, text) for item in value], axis=0)
         return np.asarray(~mask if isinstance(comparison, ast.NotIn) else mask, dtype=bool)
     if type(comparison) not in _COMPARE:
-        raise InvalidInput(f"predicate {_short(text)} uses {type(comparison).__name__}; {_ALLOWED}")
+        raise InvalidInput(f"predicate {_short(text)} compares by 'is'; {_ALLOWED}")
     equal = isinstance(comparison, ast.Eq | ast.NotEq)
     if equal and isinstance(value, str) and value in attribute.extra:
         same = np.arange(attribute.size) == attribute.values + attribute.extra.index(value)

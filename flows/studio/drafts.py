@@ -16,6 +16,7 @@ from dpdist.release.chosen import whole_loss
 from dpdist.release.context import running
 from dpdist.release.extent import plans_in_one_process
 from dpdist.release.plan import Plan
+from dpdist.release.predicted import predicted, predicted_statistics, whole_amounts
 from dpdist.session import PlannedRelease
 from dpdist.session.errors import Errors
 from dpdist.session.parts import check
@@ -49,16 +50,18 @@ def shown(content: Content, folder: Path, records: float, shape: str) -> dict[st
 
 def _tables(draft: PlannedRelease, records: float, shape: str) -> list[dict[str, Any]]:
     workload, found = draft.job.workload.queries, []
-    for block, each in list(zip(workload.blocks, draft.errors.groups, strict=True))[:GROUPS]:
+    for block, each in list(zip(workload.blocks, predicted(draft.plan), strict=True))[:GROUPS]:
         likely = assumed(workload, block, records, cast("Shape", shape))
         values = [None if math.isnan(value) else float(value) for value in likely.values]
         found.append({**asdict(each), "labels": likely.labels, "values": values})
-    return found
+    amounts = {} if draft.assumed is None else whole_amounts(draft.assumed, draft.plan)
+    made = predicted_statistics(draft.plan, records, cast("Shape", shape), amounts) if records else []
+    return found + [{**asdict(each), "labels": [], "values": []} for each in made]
 
 
 def _bounds(draft: PlannedRelease) -> dict[str, Any] | None:
     """What other bounds would cost and lose, where the draft assumes something of the records."""
-    if draft.content.get("assume") is None:
+    if draft.assumed is None:
         return None
     return {"assumed": draft.bounds.assumed, "records": round(draft.bounds.records), "rows": draft.bounds.arrow.to_pylist()}
 

@@ -42,6 +42,8 @@ def test_conditions_name_values_bins_and_groups_of_levels(text: str, mask: list[
 def test_a_group_that_a_level_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="'East' is no group of level 'land'; there are North, South"):
         condition(DOMAIN, "land=East")
+    with pytest.raises(InvalidInput, match=r"no group of level 'land' \(did you mean 'North'\?\); there are"):
+        condition(DOMAIN, "land=Nroth")
 
 
 def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
