@@ -149,13 +149,13 @@ def synthesize(
     if to.suffix not in (".parquet", ".csv"):
         raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
     where = found_at(release)
-    read = published(where)
-    made = synthetic.model(read).made(records, copy)
+    tables = synthetic.tables_of(published(where))
+    made = tables.model().made(records, copy)
     with where.copied() as folder:
         found = made.kept(report.load(folder)[0])
     terminal.print_kept(found, made.never_measured)
     for number, file in files.items():
-        drawn = synthetic.model(read, number).made(records, copy) if number else made
+        drawn = tables.model(number).made(records, copy) if number else made
         drawn.write(file)
         out.print(f"wrote {drawn.records.num_rows:,} synthetic records to {file}", soft_wrap=True)
 

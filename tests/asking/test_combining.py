@@ -71,7 +71,8 @@ def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: 
     known_key(home)
     release = published(home, mechanism=mechanism, budget={"rho": 0.2})
     known = replace(release.published, measurement=replace(release.published.measurement, digest="5c" * 32))
-    sets = [synthetic.model(known, number).made(None, 0).records for number in range(1, 21)]
+    tables = synthetic.tables_of(known)
+    sets = [tables.model(number).made(None, 0).records for number in range(1, 21)]
     records, held, spreads = small.records(), list[bool](), list[float]()
     for name, values in (("sex", ["f", "m"]), ("work", ["a", "b", "c"])):
         for value in values:
@@ -96,7 +97,7 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
     assert not first.equals(release.synthetic().records)
     with opened(home) as ledger:
         assert ledger.entries() == before
-    nearest, drawn = synthetic.model(release.published), synthetic.model(release.published, 1)
+    nearest, drawn = synthetic.tables_of(release.published).model(), synthetic.tables_of(release.published).model(1)
     assert nearest.seed != drawn.seed
     assert not np.array_equal(nearest.tables[0], drawn.tables[0])
 
