@@ -35,7 +35,18 @@ from dpdist.privacy import keys
 
 KINDS, UP_TO = ("one", "two", "three", "halves", "means"), (0, 10, 100, 1000)
 SPLIT, LARGE = ("measured", "model", "large measured", "large model"), 100
-COLUMNS = ("set", "mechanism", "epsilon", *KINDS, *(f"to {top:,}" for top in UP_TO), "above", *SPLIT, "half", "error", "CPU s")
+COLUMNS = (
+    "set",
+    "mechanism",
+    "epsilon",
+    *KINDS,
+    *(f"to {top:,}" for top in UP_TO),
+    "above",
+    *SPLIT,
+    "half",
+    "error",
+    "CPU s",
+)
 
 
 def numbers(

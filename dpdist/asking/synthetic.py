@@ -54,7 +54,8 @@ class Synthetic:
     measured: tuple[Axes, ...]
 
     def write(self, path: Path) -> None:
-        """Write them as Parquet or CSV; the file says that they are synthetic: Parquet in its metadata, CSV by a column ``synthetic``."""
+        """Write them as Parquet or CSV; the file says that they are synthetic: CSV by a column ``synthetic``, Parquet in its metadata,
+        which also name the pairs of attributes that were never measured together, if there are some."""
         import pyarrow.csv
         import pyarrow.parquet
 
@@ -64,7 +65,8 @@ class Synthetic:
             column = pa.array(np.ones(len(self.codes), dtype=bool))
             pyarrow.csv.write_csv(without_formulas(self.records.append_column("synthetic", column)), path)
         else:
-            pyarrow.parquet.write_table(self.records, path)
+            lacking = {b"dpdist.never_measured": "; ".join(self.never_measured)} if self.never_measured else {}
+            pyarrow.parquet.write_table(self.records.replace_schema_metadata({**MARK, **lacking}), path)
 
     def kept(self, answers: pa.Table) -> list[Kept]:
         """Which published tables they keep."""

@@ -25,8 +25,8 @@ from dpdist.grids.table_model import TableModel, margin, nearest_model
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 
-MOST_STRETCH = 2.0
-"""Of the dependence along paths: pairs that rounds chose were explained worst, and others are off by less."""
+STRETCH = 0.25
+"""How far from once the stretch of paths is thought to be, before data are looked at: a standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class MeasuredTables(ProductSpace):
     def _stretch(self, model: TableModel, noise: Noise) -> float:
         """How many times the dependence that paths have is in the data, as measured pairs say that are no edge of the tree.
 
-        By least squares, less two standard errors, and at least once: where noise may be all, paths stay as they are.
+        By least squares, weighed against a prior of once with a deviation of ``STRETCH``; at least once and at most twice.
         """
         gain = squares = 0.0
         for pair, along in model.beside():
@@ -104,7 +104,7 @@ class MeasuredTables(ProductSpace):
             precision = (self.weights[first] / noise.deviation) ** 2 * seen.size / self.unbiased[first].size
             gain += precision * float((along * (seen - model.independent(pair))).sum())
             squares += precision * float((along**2).sum())
-        return min(max((gain - 2.0 * math.sqrt(squares)) / squares, 1.0), MOST_STRETCH) if squares > 0 else 1.0
+        return min(max(1.0 + (gain - squares) / (squares + STRETCH**-2), 1.0), 2.0)
 
     def together(self, noise: Noise) -> AgreedTables:
         axes = tuple(self.weights)

@@ -131,6 +131,9 @@ def test_rounds_give_records_that_say_what_was_never_measured(home: Path) -> Non
     lacking = {frozenset(pair) for pair in itertools.combinations(names, 2)} - chosen
     assert lacking
     assert {frozenset(each.split(" x ")) for each in made.never_measured} == lacking
+    made.write(home.parent / "made.parquet")
+    told = pyarrow.parquet.read_schema(home.parent / "made.parquet").metadata
+    assert told[b"dpdist.never_measured"].decode().split("; ") == made.never_measured
     for each in made.kept(release.answers.arrow):
         axes = frozenset(each.group.split(" x "))
         assert each.measured == (len(axes) == 1 or axes in chosen)
