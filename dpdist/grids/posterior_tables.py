@@ -133,7 +133,7 @@ def posterior(values: Matrix, errors: Matrix, expected: Matrix, levels: Matrix |
         weights = _weights(likely)
         for start in range(0, cells.size, PIECE):
             part = cells[start : start + PIECE]
-            if some.size < cells.size:
+            if min(some.size, part.size) < cells.size:
                 edges, likely = _likely(values[part], errors[part], expected[part])
             mass = np.cumsum(np.einsum("cin,c->in", likely, weights) + 1e-300, axis=1)
             mass /= mass[:, -1:]
