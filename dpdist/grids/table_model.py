@@ -76,7 +76,7 @@ class TableModel:
     @cached_property
     def _pairs(self) -> dict[Axes, Matrix]:
         """The tables of all pairs of attributes that no fitted table holds, along the tree."""
-        along = {
+        along: dict[Axes, Matrix] = {
             (first, axis): table
             for first in self._axes
             for axis, table in self._along(first)
