@@ -15,6 +15,7 @@ from scipy import stats
 
 import dpdist as dp
 from dpdist.asking import synthetic
+from dpdist.asking.published import Published
 from dpdist.asking.combining import combined
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger import opened
@@ -100,6 +101,16 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
     nearest, drawn = synthetic.tables_of(release.published).model(), synthetic.tables_of(release.published).model(1)
     assert nearest.seed != drawn.seed
     assert not np.array_equal(nearest.tables[0], drawn.tables[0])
+
+
+def test_the_measurement_is_read_once_for_all_sets(home: Path) -> None:
+    release = published(home)
+    with mock.patch.object(Published, "estimates", autospec=True, side_effect=Published.estimates) as read:
+        sets = [release.synthetic(redrawn=1).records]
+        asked = read.call_count
+        sets += [release.synthetic(redrawn=number).records for number in (2, 3)]
+    assert read.call_count < asked + asked / 2  # the number of records is read for each
+    assert not sets[1].equals(sets[2])
 
 
 def test_the_command_writes_a_file_for_each_set(
