@@ -15,8 +15,8 @@ from scipy import stats
 
 import dpdist as dp
 from dpdist.asking import synthetic
-from dpdist.asking.published import Published
 from dpdist.asking.combining import combined
+from dpdist.asking.published import Published
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger import opened
 from tests import small
