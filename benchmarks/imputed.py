@@ -8,8 +8,9 @@ delta of 1e-9, with its own key. Of each, sets are made (``dpdist synthesize --s
 of 95 % is made of these (``dpdist.asking.combining``). 'held' is the share of intervals that hold the number in the records; half an
 answer of a count is added, since records are whole. 'one', 'two' and 'three' are counts of cells of all tables of so many attributes (of
 three: the first twelve tables, which nobody asked for), 'halves' counts of records with each value of two attributes in a random half,
-'means' the means of the attributes' codes; 'to 0', 'to 10', ... counts of 'two' by size. 'half' and 'error' are means over 'two'. CPU
-seconds are those of making one set.
+'means' the means of the attributes' codes; 'to 0', 'to 10', ... counts of 'two' by size. 'measured' are those counts of 'two' whose table
+the release measured, 'model' those of tables that it did not; 'large measured' and 'large model' those of them above 100. 'half' and
+'error' are means over 'two'. CPU seconds are those of making one set.
 """
 
 from __future__ import annotations
@@ -33,7 +34,19 @@ from dpdist.asking.combining import combined
 from dpdist.privacy import keys
 
 KINDS, UP_TO = ("one", "two", "three", "halves", "means"), (0, 10, 100, 1000)
-COLUMNS = ("set", "mechanism", "epsilon", *KINDS, *(f"to {top:,}" for top in UP_TO), "above", "half", "error", "CPU s")
+SPLIT, LARGE = ("measured", "model", "large measured", "large model"), 100
+COLUMNS = (
+    "set",
+    "mechanism",
+    "epsilon",
+    *KINDS,
+    *(f"to {top:,}" for top in UP_TO),
+    "above",
+    *SPLIT,
+    "half",
+    "error",
+    "CPU s",
+)
 
 
 def numbers(
@@ -62,6 +75,7 @@ def rows(
         (pair, [state.random(sizes[axis]) < 0.5 for axis in pair]) for pair in state.permutation(pairs * 8)[:60].tolist()
     ]
     truth, held, half, took = numbers(codes, sizes, halves), dict[str, list[np.ndarray]](), list[np.ndarray](), list[float]()
+    cells, known = [sizes[a] * sizes[b] for a, b in pairs], list[np.ndarray]()
     pyarrow.parquet.write_table(pa.table({f"x{place}": codes[:, place] for place in range(len(sizes))}), "records.parquet")
     for number in range(given.releases):
         spec = {"release": f"r-{name}-{mechanism}-{epsilon:g}-{number}".replace(".", "-"), "records": {"path": "records.parquet"},
@@ -70,9 +84,11 @@ def rows(
                 "ledger": {"dataset": name, "cap": {"rho": 1000}, "shared_records": True}}  # fmt: skip
         Path("release.yaml").write_text(yaml.safe_dump(spec))
         published, clock = dp.run("release.yaml", engine="inline").published, time.process_time()
-        made = [synthetic.model(published, each + 1).made(len(codes)) for each in range(given.made)]
+        tables = synthetic.tables_of(published)
+        made = [tables.model(each + 1).made(len(codes)) for each in range(given.made)]
         took.append((time.process_time() - clock) / given.made)
         found = [numbers(each.codes, sizes, halves) for each in made]
+        known.append(np.repeat([any({*pair} <= {*axes} for axes in made[0].measured) for pair in pairs], cells))
         for kind in KINDS:
             every = [combined(column) for column in np.array([each[kind] for each in found]).T.tolist()]
             apart = np.abs(np.array([each.value for each in every]) - truth[kind])
@@ -82,6 +98,8 @@ def rows(
     shares = [f"{np.mean(held[kind]):.3f}" for kind in KINDS]
     ends, two = (-1, *UP_TO, np.inf), np.array(held["two"])
     sized = [two[:, (truth["two"] > low) & (truth["two"] <= top)] for low, top in itertools.pairwise(ends)]
+    measured, large = np.array(known), np.tile(truth["two"] > LARGE, (len(two), 1))
+    sized += [two[which] for which in (measured, ~measured, measured & large, ~measured & large)]
     by_size = [f"{some.mean():.3f}" if some.size else "" for some in sized]
     return [
         name,

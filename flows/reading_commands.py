@@ -22,6 +22,7 @@ from flows.terminal import err, out, shown
 
 if TYPE_CHECKING:
     from dpdist.release.verification import Finding
+    from dpdist.spec.targets.base import TargetKind
 
 
 def show(
@@ -131,6 +132,12 @@ def synthesize(
             "far they differ",
         ),
     ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            help="a table of a warehouse that also gets them, such as delta=FOLDER, iceberg=TABLE or postgres=TABLE"
+        ),
+    ] = None,
 ) -> None:
     """Write synthetic records whose tables are those of a published release, and say which of its answers they keep; no budget.
 
@@ -139,6 +146,7 @@ def synthesize(
     from dpdist.asking import synthetic
     from dpdist.asking.published import published
     from dpdist.page import report
+    from dpdist.release.deliver import synthetic_rows
 
     files = {
         number: to if sets is None else to.with_stem(f"{to.stem}-{number}") for number in range(bool(sets), (sets or 0) + 1)
@@ -148,16 +156,35 @@ def synthesize(
             raise InvalidInput(f"{file} exists; remove it, or name another file with --to")
     if to.suffix not in (".parquet", ".csv"):
         raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
+    target = _target(into)
     where = found_at(release)
-    read = published(where)
-    made = synthetic.model(read).made(records, copy)
+    tables = synthetic.tables_of(published(where))
+    made = tables.model().made(records, copy)
     with where.copied() as folder:
         found = made.kept(report.load(folder)[0])
     terminal.print_kept(found, made.never_measured)
     for number, file in files.items():
-        drawn = synthetic.model(read, number).made(records, copy) if number else made
+        drawn = tables.model(number).made(records, copy) if number else made
         drawn.write(file)
         out.print(f"wrote {drawn.records.num_rows:,} synthetic records to {file}", soft_wrap=True)
+        if target is not None:
+            name = f"synthetic-{number}-{copy}"
+            wrote = target.write(synthetic_rows(where, drawn.records, name))
+            out.print(f"{target.called} {'got' if wrote else 'had'} them as {release}/{name}", soft_wrap=True)
+
+
+def _target(into: str | None) -> TargetKind | None:
+    """The table of a warehouse, KIND=TABLE, that can be reached. Raises: InvalidInput, StoreError."""
+    if into is None:
+        return None
+    from dpdist.spec.targets import TARGETS
+
+    kind, _, table = into.partition("=")
+    if kind not in TARGETS.kinds or not table:
+        raise InvalidInput(f"--into is KIND=TABLE with one of {', '.join(TARGETS.kinds)}, found {into!r}")
+    target = TARGETS.of({kind: table})
+    target.check()
+    return target
 
 
 def verify(

@@ -247,7 +247,8 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         column.justify = "right"
     for row in rows:
         interval = "not known" if row["low_95"] is None else f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
-        table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", f"{row['standard_error']:.2f}", interval)
+        error = "not known" if row["standard_error"] is None else f"{row['standard_error']:.2f}"
+        table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", error, interval)
     out.print(table)
     if len(rows) < total:
         out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
@@ -342,7 +343,10 @@ def print_kept(groups: Iterable[Kept], lacking: Sequence[str]) -> None:
     out.print(table)
     if lacking:
         more = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
-        told = f"never measured together, so that records know of them only what other tables say: {'; '.join(lacking[:GROUPS])}{more}"
+        told = (
+            "never measured together, so that records know of them only what other tables say, and intervals from several sets hold their "
+            f"true counts less often: {'; '.join(lacking[:GROUPS])}{more}"
+        )
         out.print(told, soft_wrap=True, style="dim")
 
 

@@ -24,8 +24,10 @@ def test_answers_stand_below_each_other_and_the_others_are_counted(capsys: pytes
     _, first, second, more = capsys.readouterr().out.splitlines()
     assert first.index(" 1.0 ") + len(" 1.0") == second.index("1,000.0") + len("1,000.0")
     assert int(re.findall(r"[0-9]+", more)[0]) == 5 - len(rows)
-    terminal.print_answers(rows, 2)
-    assert "more" not in capsys.readouterr().out
+    terminal.print_answers([*rows, {**rows[0], "standard_error": None}], 3)
+    told = capsys.readouterr().out
+    assert "more" not in told
+    assert "not known" in told.splitlines()[-1]
 
 
 def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

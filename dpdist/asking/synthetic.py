@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -54,7 +54,8 @@ class Synthetic:
     measured: tuple[Axes, ...]
 
     def write(self, path: Path) -> None:
-        """Write them as Parquet or CSV; the file says that they are synthetic: Parquet in its metadata, CSV by a column ``synthetic``."""
+        """Write them as Parquet or CSV; the file says that they are synthetic: CSV by a column ``synthetic``, Parquet in its metadata,
+        which also name the pairs of attributes that were never measured together, if there are some."""
         import pyarrow.csv
         import pyarrow.parquet
 
@@ -64,7 +65,8 @@ class Synthetic:
             column = pa.array(np.ones(len(self.codes), dtype=bool))
             pyarrow.csv.write_csv(without_formulas(self.records.append_column("synthetic", column)), path)
         else:
-            pyarrow.parquet.write_table(self.records, path)
+            lacking = {b"dpdist.never_measured": "; ".join(self.never_measured)} if self.never_measured else {}
+            pyarrow.parquet.write_table(self.records.replace_schema_metadata({**MARK, **lacking}), path)
 
     def kept(self, answers: pa.Table) -> list[Kept]:
         """Which published tables they keep."""
@@ -146,13 +148,62 @@ class Model:
             rest.remove(-axis)
 
 
-def model(published: Published, redrawn: int = 0) -> Model:
-    """The fitted tables of a published release.
+@dataclass(frozen=True)
+class Tables:
+    """What is known of a release's tables: read once, however many models are made of it.
 
-    Args:
-        redrawn: 0 for what is expected of the tables, given what was measured; another number for a draw of what they may be, from a public
-            seed (``dpdist.asking.combining``).
-    Raises: InvalidInput for a release that counts no records, or whose tables are not measured as values are declared, or too large.
+    Attributes:
+        attributes: those that records have.
+        shape: sizes of all attributes of the release.
+        axes: of each table.
+        seed: public: of the release's own digest.
+    """
+
+    attributes: tuple[Attribute, ...]
+    shape: tuple[int, ...]
+    axes: tuple[Axes, ...]
+    seed: int
+    _known: TableEstimates = field(repr=False)
+    _read: dict[Axes, tuple[Matrix, Matrix]] = field(default_factory=dict, repr=False)
+    _sums: dict[tuple[int, bytes], tuple[Matrix, Matrix]] = field(default_factory=dict, repr=False)
+
+    def model(self, redrawn: int = 0) -> Model:
+        """Fitted tables.
+
+        Args:
+            redrawn: 0 for what is expected of the tables, given what was measured; another number for a draw of what they may be, from a
+                public seed (``dpdist.asking.combining``).
+        Raises: InvalidInput for a release whose tables are not measured as values are declared.
+        """
+        draw = (self.seed, redrawn) if redrawn else None
+        try:
+            total, error = self._known.total
+            if redrawn:
+                level = np.random.RandomState([self.seed >> 32, self.seed % 2**32, redrawn]).random_sample()
+                total += error * float(scipy.special.ndtri(level))
+            tables = posterior_tables(self.axes, self.shape, max(total, 1e-9), self._table, self._sum, draw)
+        except NotMeasured:
+            raise InvalidInput(
+                "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
+            ) from None
+        return Model(self.attributes, self.axes, tuple(tables), self.seed + (redrawn << 48))
+
+    def _table(self, axes: Axes) -> tuple[Matrix, Matrix]:
+        if axes not in self._read:
+            self._read[axes] = self._known.table(axes)
+        return self._read[axes]
+
+    def _sum(self, axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
+        asked = axis, vectors.tobytes()
+        if asked not in self._sums:
+            self._sums[asked] = self._known.sums(axis, vectors)
+        return self._sums[asked]
+
+
+def tables_of(published: Published) -> Tables:
+    """What is known of the tables of a published release.
+
+    Raises: InvalidInput for a release that counts no records, or that lacks a table of some attribute, or whose tables are too large.
     """
     measurement = published.measurement
     domain = measurement.domain
@@ -167,20 +218,8 @@ def model(published: Published, redrawn: int = 0) -> Model:
         raise InvalidInput(f"this release measured no table of {lacking!r}, which its records would have")
     if (cells := sum(math.prod(domain.shape[axis] for axis in each) for each in axes)) > MOST_CELLS:
         raise InvalidInput(f"synthetic records are made of up to {MOST_CELLS:,} measured cells, found {cells:,}")
-    seed = int(measurement.digest[:12], 16)
-    try:
-        known = space.together(measurement.noise) or _Unbiased(published)
-        total, error = known.total
-        if redrawn:
-            level = np.random.RandomState([seed >> 32, seed % 2**32, redrawn]).random_sample()
-            total += error * float(scipy.special.ndtri(level))
-        draw = (seed, redrawn) if redrawn else None
-        tables = posterior_tables(axes, domain.shape, max(total, 1e-9), known.table, known.sums, draw)
-    except NotMeasured:
-        raise InvalidInput(
-            "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
-        ) from None
-    return Model(domain.plain, axes, tuple(tables), seed + (redrawn << 48))
+    known = space.together(measurement.noise) or _Unbiased(published)
+    return Tables(domain.plain, domain.shape, axes, int(measurement.digest[:12], 16), known)
 
 
 @dataclass(frozen=True)

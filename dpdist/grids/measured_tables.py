@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,9 @@ from dpdist.grids.space import Functionals, NotMeasured, TableEstimates, largest
 from dpdist.grids.table_model import TableModel, margin, nearest_model
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
+
+STRETCH = 0.25
+"""How far from once the stretch of paths is thought to be, before data are looked at: a standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,23 @@ class MeasuredTables(ProductSpace):
         known, wanted = self.together(noise), largest_sets(self.weights)
         found = posterior_tables(wanted, self.shape, known.total[0], known.table, known.sums)
         tables = dict(zip(wanted, found, strict=True))
-        return TableModel({axes: _margin_of(tables, axes) for axes in self.weights}, known.total[0])
+        model = TableModel({axes: _margin_of(tables, axes) for axes in self.weights}, known.total[0])
+        return replace(model, stretch=self._stretch(model, noise))
+
+    def _stretch(self, model: TableModel, noise: Noise) -> float:
+        """How many times the dependence that paths have is in the data, as measured pairs say that are no edge of the tree.
+
+        By least squares, weighed against a prior of once with a deviation of ``STRETCH``; at least once and at most twice.
+        """
+        gain = squares = 0.0
+        for pair, along in model.beside():
+            first = self.first(pair)
+            assert first is not None
+            seen = margin(self.unbiased[first], first, pair)
+            precision = (self.weights[first] / noise.deviation) ** 2 * seen.size / self.unbiased[first].size
+            gain += precision * float((along * (seen - model.independent(pair))).sum())
+            squares += precision * float((along**2).sum())
+        return min(max(1.0 + (gain - squares) / (squares + STRETCH**-2), 1.0), 2.0)
 
     def together(self, noise: Noise) -> AgreedTables:
         axes = tuple(self.weights)

@@ -30,7 +30,9 @@ MIXTURE = (
     (0.0, 1.0), (0.01, 2.0), (0.1, 2.0), (0.3, 2.0), (1.0, 2.0), (3.0, 2.0), (10.0, 2.0), (30.0, 2.0), (100.0, 2.0),
     (0.4, 10.0), (1.0, 10.0), (2.5, 10.0), (1.0, 60.0),
 )  # fmt: skip
-"""Means and shapes of the Gamma distributions of the ratio."""
+"""Means and shapes of the Gamma distributions of the ratio; shapes are whole."""
+ERLANG = 10
+"""The largest shape whose distribution is computed from its terms."""
 PRIOR = 0.1
 """Cells of each kind that are thought to be there beside those that are."""
 STEPS = 20
@@ -127,10 +129,12 @@ def posterior(values: Matrix, errors: Matrix, expected: Matrix, levels: Matrix |
     found, variances = np.empty_like(values), np.empty_like(values)
     for cells in _alike(expected / errors):
         some = cells[:: -(-cells.size // MOST)]
-        weights = _weights(_likely(values[some], errors[some], expected[some])[1])
+        edges, likely = _likely(values[some], errors[some], expected[some])
+        weights = _weights(likely)
         for start in range(0, cells.size, PIECE):
             part = cells[start : start + PIECE]
-            edges, likely = _likely(values[part], errors[part], expected[part])
+            if min(some.size, part.size) < cells.size:
+                edges, likely = _likely(values[part], errors[part], expected[part])
             mass = np.cumsum(np.einsum("cin,c->in", likely, weights) + 1e-300, axis=1)
             mass /= mass[:, -1:]
             own, middles = np.diff(mass, axis=1, prepend=0.0), (edges[:, 1:] + edges[:, :-1]) / 2
@@ -202,8 +206,13 @@ def _likely(values: Matrix, errors: Matrix, expected: Matrix) -> tuple[Matrix, M
 
 
 def _below(form: float, values: Matrix) -> Matrix:
-    """The Gamma distribution of a shape; that of shape 2 in closed form, which takes a fifth of the time."""
-    return np.asarray(-np.expm1(-values) - values * np.exp(-values) if form == 2 else scipy.special.gammainc(form, values))
+    """The Gamma distribution of a shape; that of a small one in closed form (Erlang), which takes a fifth of the time."""
+    if form > ERLANG:
+        return np.asarray(scipy.special.gammainc(form, values))
+    terms = np.zeros_like(values)
+    for place in range(int(form) - 1, 0, -1):
+        terms = (terms + 1.0) * values / place
+    return np.asarray(-np.expm1(-values) - terms * np.exp(-values))
 
 
 def _weights(likely: Matrix) -> Matrix:

@@ -33,10 +33,12 @@ class TableModel:
     Attributes:
         fitted: non-negative tables that agree, one of each attribute among them.
         total: records in each.
+        stretch: what the dependence of two attributes that no fitted table holds, as a path has it, is multiplied with.
     """
 
     fitted: Mapping[Axes, Matrix] = field(repr=False)
     total: float
+    stretch: float = 1.0
 
     @cached_property
     def _axes(self) -> list[int]:
@@ -59,30 +61,52 @@ class TableModel:
     def _by_fitting(self, axes: Axes) -> Matrix:
         """Iterative proportional fitting of independent attributes to the tables of one attribute less."""
         smaller = [(part, self.table(part)) for part in combinations(axes, len(axes) - 1)]
-        out = independent([self.fitted[(axis,)] for axis in axes], self.total)
-        for _ in range(SWEEPS):
-            for part, wanted in smaller:
-                found = margin(out, axes, part)
-                ratio = np.divide(wanted, found, out=np.zeros_like(wanted), where=found > 0)
-                out = out * within(ratio, part, axes)
-        return np.asarray(out)
+        return _fitted(self.independent(axes), axes, smaller)
+
+    @cached_property
+    def _known(self) -> dict[Axes, Matrix]:
+        """The tables of all pairs of attributes that a fitted table holds."""
+        inside = {pair: held for held in reversed(list(self.fitted)) for pair in combinations(held, 2)}
+        return {pair: margin(self.fitted[held], held, pair) for pair, held in inside.items()}
+
+    @cached_property
+    def _near(self) -> dict[int, list[int]]:
+        return _tree(self._axes, {pair: _information(table) for pair, table in self._known.items()})
 
     @cached_property
     def _pairs(self) -> dict[Axes, Matrix]:
         """The tables of all pairs of attributes that no fitted table holds, along the tree."""
-        inside = {pair: held for held in reversed(list(self.fitted)) for pair in combinations(held, 2)}
-        known: dict[Axes, Matrix] = {pair: margin(self.fitted[held], held, pair) for pair, held in inside.items()}
-        near = _tree(self._axes, {pair: _information(table) for pair, table in known.items()})
-        for first in self._axes:
-            for axis, table in self._along(first, near, known):
-                if first < axis and (first, axis) not in known:
-                    known[first, axis] = table
-        return known
+        along: dict[Axes, Matrix] = {
+            (first, axis): table
+            for first in self._axes
+            for axis, table in self._along(first)
+            if first < axis and (first, axis) not in self._known
+        }
+        if self.stretch != 1.0:
+            along = {pair: self._stretched(pair, table) for pair, table in along.items()}
+        return {**self._known, **along}
 
-    def _along(
-        self, first: int, near: Mapping[int, list[int]], known: Mapping[Axes, Matrix]
-    ) -> Iterator[tuple[int, Matrix]]:
+    def beside(self) -> Iterator[tuple[Axes, Matrix]]:
+        """The pairs that a fitted table holds and that are no edge of the tree: by how much paths are off independence, in each cell."""
+        for first in self._axes:
+            for axis, table in self._along(first):
+                if first < axis and (first, axis) in self._known and axis not in self._near[first]:
+                    yield (first, axis), table - self.independent((first, axis))
+
+    def independent(self, axes: Axes) -> Matrix:
+        """The table of attributes, were they independent."""
+        return independent([self.fitted[(axis,)] for axis in axes], self.total)
+
+    def _stretched(self, pair: Axes, table: Matrix) -> Matrix:
+        """A table with more of its dependence, and the tables of both attributes that it has."""
+        apart = self.independent(pair)
+        return _fitted(
+            np.maximum(apart + self.stretch * (table - apart), 0.0), pair, [((axis,), self.fitted[(axis,)]) for axis in pair]
+        )
+
+    def _along(self, first: int) -> Iterator[tuple[int, Matrix]]:
         """The joint tables of an attribute with every other: along the tree, and independent of those that it does not reach."""
+        near, known = self._near, self._known
         reached, waiting = {first}, [(first, np.diag(self.fitted[(first,)]))]
         while waiting:
             here, table = waiting.pop()
@@ -97,7 +121,7 @@ class TableModel:
                     waiting.append((axis, table @ share))
                     yield waiting[-1]
         for axis in sorted(set(self._axes) - reached):
-            yield axis, np.outer(self.fitted[(first,)], self.fitted[(axis,)]) / self.total
+            yield axis, self.independent((first, axis))
 
 
 def nearest_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, float]) -> TableModel:
@@ -122,6 +146,16 @@ def independent(ones: Sequence[Matrix], total: float) -> Matrix:
     for each in ones:
         out = np.multiply.outer(out, each / total)
     return out
+
+
+def _fitted(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]]) -> Matrix:
+    """Iterative proportional fitting to smaller tables."""
+    for _ in range(SWEEPS):
+        for part, wanted in smaller:
+            found = margin(table, axes, part)
+            ratio = np.divide(wanted, found, out=np.zeros_like(wanted), where=found > 0)
+            table = table * within(ratio, part, axes)
+    return np.asarray(table)
 
 
 def margin(table: Matrix, axes: Axes, wanted: Axes) -> Matrix:

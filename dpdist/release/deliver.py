@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -60,26 +62,47 @@ def _sum_of_digests(batches: Iterator[pa.RecordBatch], names: list[str]) -> tupl
 def rows_of(place: Place) -> Iterator[PublishedRows]:
     """The rows of a published release, for the block. Raises: StoreError when a file of it was altered, or when it has no table."""
     with place.copied() as local:
-        certificate = report.certificate_of(local)
         schema, number = report.shape(local)
-        period = None if certificate["period"] is None else datetime.date.fromisoformat(certificate["period"])
-        digest = hashlib.sha256((local / report.CERTIFICATE).read_bytes()).hexdigest()
-        known = (
-            ("release", certificate["release"], pa.string()),
-            ("dataset", certificate["dataset"], pa.string()),
-            ("period", period, pa.date32()),
-            ("certificate", digest, pa.string()),
-        )
-        plain = [pa.field(field.name, _plain(field.type), field.nullable) for field in schema]
-        whole = pa.schema([*(pa.field(name, kind) for name, _, kind in known), *plain])
+        yield _rows(_source(local), schema, number, lambda: report.batches(local, BATCH_ROWS))
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in report.batches(local, BATCH_ROWS):
-                columns = [pa.repeat(pa.scalar(value, kind), batch.num_rows) for _, value, kind in known]
-                columns += [column.cast(_plain(column.type)) for column in batch.columns]
-                yield pa.RecordBatch.from_arrays(columns, schema=whole)
 
-        yield PublishedRows(certificate["release"], period, digest, number, whole, batches)
+def synthetic_rows(place: Place, records: pa.Table, name: str) -> PublishedRows:
+    """Synthetic records of a published release as rows that say so.
+
+    Args:
+        records: their columns.
+        name: tells them from other sets of the same release.
+    Raises: StoreError when a file of the release was altered.
+    """
+    with place.copied() as local:
+        source = _source(local)
+    marked = records.append_column("synthetic", pa.array([True] * records.num_rows, pa.bool_())).replace_schema_metadata()
+    source["release"] = f"{source['release']}/{name}"
+    return _rows(source, marked.schema, marked.num_rows, lambda: iter(marked.to_batches(BATCH_ROWS)))
+
+
+def _source(local: Path) -> dict[str, Any]:
+    """What tells the rows of a published release from those of others."""
+    certificate = report.certificate_of(local)
+    period = None if certificate["period"] is None else datetime.date.fromisoformat(certificate["period"])
+    digest = hashlib.sha256((local / report.CERTIFICATE).read_bytes()).hexdigest()
+    return {"release": certificate["release"], "dataset": certificate["dataset"], "period": period, "certificate": digest}
+
+
+def _rows(
+    source: Mapping[str, Any], schema: pa.Schema, number: int, read: Callable[[], Iterator[pa.RecordBatch]]
+) -> PublishedRows:
+    kinds = {name: pa.date32() if name == "period" else pa.string() for name in source}
+    plain = [pa.field(field.name, _plain(field.type), field.nullable) for field in schema]
+    whole = pa.schema([*(pa.field(name, kind) for name, kind in kinds.items()), *plain])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in read():
+            columns = [pa.repeat(pa.scalar(source[name], kind), batch.num_rows) for name, kind in kinds.items()]
+            columns += [column.cast(_plain(column.type)) for column in batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=whole)
+
+    return PublishedRows(source["release"], source["period"], source["certificate"], number, whole, batches)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dpdist.asking.published import Asked, Published, published
-from dpdist.asking.synthetic import Synthetic, model
+from dpdist.asking.synthetic import Synthetic, Tables, tables_of
 from dpdist.errors import ReleaseConflict
 from dpdist.grids.answers import Answers
 from dpdist.machine import leases
@@ -126,7 +126,11 @@ class Release:
             copy: another number gives other records of the same tables.
             redrawn: other numbers than 0 give sets whose differences say how uncertain a number is (``dpdist.asking.combining``).
         """
-        return model(self.published, redrawn).made(records, copy)
+        return self._tables.model(redrawn).made(records, copy)
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return tables_of(self.published)
 
     def covariance(self, asked: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, in counts squared."""

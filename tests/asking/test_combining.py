@@ -16,6 +16,7 @@ from scipy import stats
 import dpdist as dp
 from dpdist.asking import synthetic
 from dpdist.asking.combining import combined
+from dpdist.asking.published import Published
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger import opened
 from tests import small
@@ -71,7 +72,8 @@ def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: 
     known_key(home)
     release = published(home, mechanism=mechanism, budget={"rho": 0.2})
     known = replace(release.published, measurement=replace(release.published.measurement, digest="5c" * 32))
-    sets = [synthetic.model(known, number).made(None, 0).records for number in range(1, 21)]
+    tables = synthetic.tables_of(known)
+    sets = [tables.model(number).made(None, 0).records for number in range(1, 21)]
     records, held, spreads = small.records(), list[bool](), list[float]()
     for name, values in (("sex", ["f", "m"]), ("work", ["a", "b", "c"])):
         for value in values:
@@ -96,9 +98,19 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
     assert not first.equals(release.synthetic().records)
     with opened(home) as ledger:
         assert ledger.entries() == before
-    nearest, drawn = synthetic.model(release.published), synthetic.model(release.published, 1)
+    nearest, drawn = synthetic.tables_of(release.published).model(), synthetic.tables_of(release.published).model(1)
     assert nearest.seed != drawn.seed
     assert not np.array_equal(nearest.tables[0], drawn.tables[0])
+
+
+def test_the_measurement_is_read_once_for_all_sets(home: Path) -> None:
+    release = published(home)
+    with mock.patch.object(Published, "estimates", autospec=True, side_effect=Published.estimates) as read:
+        sets = [release.synthetic(redrawn=1).records]
+        asked = read.call_count
+        sets += [release.synthetic(redrawn=number).records for number in (2, 3)]
+    assert read.call_count < asked + asked / 2  # the number of records is read for each
+    assert not sets[1].equals(sets[2])
 
 
 def test_the_command_writes_a_file_for_each_set(

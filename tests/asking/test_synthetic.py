@@ -93,7 +93,7 @@ def test_records_depend_on_nothing_but_the_published_measurement(
     shutil.copytree(release.folder, tmp_path / "elsewhere")
     shutil.rmtree(home)
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "nowhere"))
-    assert synthetic.model(dp.published(tmp_path / "elsewhere")).made().records.equals(wanted)
+    assert synthetic.tables_of(dp.published(tmp_path / "elsewhere")).model().made().records.equals(wanted)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -131,6 +131,9 @@ def test_rounds_give_records_that_say_what_was_never_measured(home: Path) -> Non
     lacking = {frozenset(pair) for pair in itertools.combinations(names, 2)} - chosen
     assert lacking
     assert {frozenset(each.split(" x ")) for each in made.never_measured} == lacking
+    made.write(home.parent / "made.parquet")
+    told = pyarrow.parquet.read_schema(home.parent / "made.parquet").metadata
+    assert told[b"dpdist.never_measured"].decode().split("; ") == made.never_measured
     for each in made.kept(release.answers.arrow):
         axes = frozenset(each.group.split(" x "))
         assert each.measured == (len(axes) == 1 or axes in chosen)
@@ -168,9 +171,9 @@ def test_too_many_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_tables_that_are_read_in_pieces_are_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = published(home)
-    whole = synthetic.model(release.published)
+    whole = synthetic.tables_of(release.published).model()
     monkeypatch.setattr("dpdist.asking.synthetic.MOST_PRODUCTS", 7)
-    parts = synthetic.model(release.published)
+    parts = synthetic.tables_of(release.published).model()
     for one, other in zip(whole.tables, parts.tables, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-6)
 

@@ -137,3 +137,13 @@ def test_cells_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.grids.posterior_tables.PIECE", 7)
     for one, other in zip(whole, posterior(values, np.full(CELLS, 5.0), expected), strict=True):
         assert one == pytest.approx(other, rel=1e-12)
+
+
+def test_small_shapes_from_their_terms_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against SciPy's incomplete Gamma function, for values from next to nothing to far beyond every mean."""
+    values = np.concatenate([[0.0], np.logspace(-8, 5, 200)])
+    found = {form: posterior_tables._below(form, values) for form in (2.0, 10.0)}
+    monkeypatch.setattr("dpdist.grids.posterior_tables.ERLANG", 1)
+    for form, each in found.items():
+        np.testing.assert_allclose(each, posterior_tables._below(form, values), rtol=0, atol=1e-14)
+        assert not np.array_equal(each, posterior_tables._below(form, values))

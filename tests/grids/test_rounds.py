@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -248,6 +249,52 @@ def test_what_is_expected_of_tables_is_nearer_than_the_nearest_ones() -> None:
                 )
         ratios.append(apart[0] / apart[1])
     assert max(ratios) < 0.9, ratios
+
+
+def hidden(shape: tuple[int, ...]) -> np.ndarray:
+    """Codes of records of two classes, which every attribute follows with a chance of 0.7."""
+    state = np.random.default_rng(4)
+    kind = state.integers(0, 2, 20_000)
+    return np.array(
+        [np.where(state.random(kind.size) < 0.7, kind * (size - 1), state.integers(0, size, kind.size)) for size in shape]
+    )
+
+
+def followed(shape: tuple[int, ...]) -> np.ndarray:
+    """Codes of records along a chain: each attribute depends on the one before it, and on no other."""
+    state = np.random.default_rng(5)
+    codes = [state.integers(0, shape[0], 20_000)]
+    for size in shape[1:]:
+        codes.append(np.where(state.random(20_000) < 0.7, codes[-1] % size, state.integers(0, size, 20_000)))
+    return np.array(codes)
+
+
+@pytest.mark.parametrize(("make", "ends"), [(hidden, (1.3, 2.0)), (followed, (1.0, 1.1))])
+def test_paths_are_stretched_as_measured_pairs_say(
+    make: Callable[[tuple[int, ...]], np.ndarray], ends: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two more tables than a tree has edges are measured. Where attributes share a hidden class, paths say too little, and other pairs
+    are nearer once they are stretched; along a chain paths say all."""
+    shape = (4, 3, 5, 3, 4, 3)
+    cells = np.bincount(np.ravel_multi_index(tuple(make(shape)), shape), minlength=math.prod(shape)).reshape(shape)
+    monkeypatch.setattr(rounds, "number_of_rounds", lambda *_: len(shape) + 1)
+    grid = rounds_grid(tables(2, shape), "add-remove", 1)
+    noise, apart = grid.noise(Loss.gaussian(RHO)), np.zeros(2)
+    for number in range(3):
+        found = grid.found(rounds_of(grid, cells, number).values())
+        model = found.model(noise)
+        assert ends[0] <= model.stretch <= ends[1]
+        for place, each in enumerate((model, replace(model, stretch=1.0))):
+            left = [axes for axes in grid.importances if axes not in found.weights]
+            apart[place] += sum(
+                float(np.abs(each.table(axes) - margin(cells, tuple(range(6)), axes)).sum()) for axes in left
+            )
+            for axes in left:
+                for axis in (0, 1):
+                    np.testing.assert_allclose(
+                        each.table(axes).sum(axis=1 - axis), model.table((axes[axis],)), rtol=0.01, atol=1
+                    )
+    assert apart[0] < (0.9 if make is hidden else 1.02) * apart[1]
 
 
 @pytest.mark.parametrize("rho", [RHO, Fraction(1)])

@@ -15,19 +15,22 @@ import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 
+from dpdist.asking.published import published
+from dpdist.asking.synthetic import tables_of
 from dpdist.errors import DpdistError, InvalidSpec, StoreError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
-from dpdist.release.deliver import deliver, differences, rows_of
+from dpdist.release.deliver import deliver, differences, rows_of, synthetic_rows
 from dpdist.release.memory import DELIVERED_ROW_BYTES
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
 from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.base import PublishedRows
 from tests import small
+from tests.command_line import CommandLine
 from tests.postgres import Server
 
 KINDS = ("iceberg", "delta", "postgres")
@@ -99,6 +102,34 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
             (" ".join(named), f"it has {answers.number} rows of the release, {answers.number - 1} were published")
         ]
     assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
+
+
+def test_synthetic_records_are_there_as_such(home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]) -> None:
+    """Two sets beside each other, the second again in fewer records; each is written once."""
+    place, read = target
+    done = small.run(small.write(tmp_path, workload=[{"marginals": {"ways": [2]}}]), home)
+    records = tables_of(published(done.place)).model().made(50).records
+    for name, number, written in (("synthetic-1-0", 50, True), ("synthetic-2-0", 50, True), ("synthetic-2-0", 20, True),
+                                  ("synthetic-2-0", 20, False)):  # fmt: skip
+        rows = synthetic_rows(done.place, records.slice(0, number), name)
+        assert TARGETS.of(place).write(rows) is written
+    found = read()
+    for name, number in (("synthetic-1-0", 50), ("synthetic-2-0", 20)):
+        mine = [row for row in found if row["release"] == f"small-1/{name}"]
+        assert {row["synthetic"] for row in mine} == {True}
+        assert {row["dataset"] for row in mine} == {"small"}
+        assert sorted((row["sex"], row["age"]) for row in mine) == sorted(
+            (row["sex"], row["age"]) for row in records.slice(0, number).to_pylist()
+        )
+    assert len(found) == 70
+
+
+def test_a_warehouse_that_nobody_knows_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = CommandLine(monkeypatch, capsys)
+    ended = command("synthesize", "small-1", "--to", "made.csv", "--into", "lake")
+    assert "--into is KIND=TABLE with one of iceberg, delta, postgres, found 'lake'" in ended.err
 
 
 def _altered(batch: pa.RecordBatch) -> pa.RecordBatch:
