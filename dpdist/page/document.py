@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from dpdist.arrays.vector import batches
 from dpdist.domain import DROP
 from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
-from dpdist.page import charts, citing
+from dpdist.page import charts, citing, one_page
 from dpdist.page.assets import assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
 from dpdist.page.charts.budget import Spending, timeline
@@ -26,6 +25,7 @@ from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amou
 from dpdist.page.findings import finding
 from dpdist.page.means import listed as listed_means
 from dpdist.page.numbers import plain
+from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
 from dpdist.page.questions import questions
 from dpdist.page.suppression import suppressed_sentence
@@ -78,16 +78,28 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
             rows += block.queries - hidden - beyond
-        section = _section(content, named, block, figures, listed=fits, hidden=hidden)
-        sections.append(
-            {**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet, "place": place + 1}
-        )
+        section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
+        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, words, listed, [section["title"] for section in sections])
+    beyond, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
+    suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")
     asked = questions(content, words)
     asking = None if asked is None else asked.data
-    heading = partial(words.heading, names=content.workload.domain.columns)
+    means, variances = (
+        listed_means(rows, words, content.workload.domain.columns, value)
+        for rows, value in ((content.means, "mean"), (content.variances, "value"))
+    )
+    told = [
+        *one_page.of_means(means, "mean"),
+        *one_page.of_quantiles(content.certificate.get("quantiles")),
+        *one_page.of_means(variances, "value"),
+    ]
+    above = beyond or [recalled(content.certificate["privacy"]["bound"])]
+    sheet = Sheet.of(
+        [each for each in sections if not each["quiet"]], told, [*excluded, *filter(None, [suppressed])], above
+    )
     return template("page.html").render(
         title=content.title,
         release=content.release,
@@ -102,17 +114,18 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         about=content.about or {},
         files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,
-        means=[] if content.means is None else listed_means(content.means, heading),
-        variances=[] if content.variances is None else listed_means(content.variances, heading, "value"),
+        sheet=sheet,
+        means=means,
+        variances=variances,
         drawn={
             table: _drawn(content, words, rows)
             for table, rows in (("means", content.means), ("variances", content.variances))
         },
-        exclusions=exclusions(content.certificate),
-        suppressed=suppressed_sentence(content.certificate),
+        exclusions=excluded,
+        suppressed=suppressed,
         selection=selection_sentence(content.certificate),
         bins=edges_sentences(content.certificate),
-        beyond=beyond_sentences(content.certificate),
+        beyond=beyond,
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
@@ -237,14 +250,22 @@ def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:
 
 
 def _section(
-    content: Content, words: Words, block: Block, figures: list[tuple[str, Figure]], *, listed: bool, hidden: int
+    content: Content,
+    words: Words,
+    block: Block,
+    figures: list[tuple[str, Figure]],
+    place: int,
+    *,
+    listed: bool,
+    hidden: int,
 ) -> dict[str, Any]:
     findings = [] if hidden else [finding(figure, words.counted, words.answer) for _, figure in figures[:1]]
     return {
+        "place": place,
         "title": block.name,
         "name": words.heading(block.name, block.heads(content.workload.domain.names)),
         "findings": [text for text in findings if text],
-        "small": small(figures[0][1]) if figures and figures[0][1].values.size > 1 else "",
+        "small": small(figures[0][1], f"small-{place}") if figures and figures[0][1].values.size > 1 else "",
         "figures": [
             plot(figure, subtitle, content.release, content.title, words.counted)
             for subtitle, figure in figures
