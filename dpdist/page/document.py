@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,24 +18,23 @@ from dpdist.page.assets import assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.figure import Axis, Figure
+from dpdist.page.charts.maps import without_shapes
 from dpdist.page.charts.small import small
 from dpdist.page.content import Content, formats_of
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
+from dpdist.page.listing import Listed, Numbers, first_rows
 from dpdist.page.means import listed as listed_means
-from dpdist.page.numbers import plain
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
 from dpdist.page.questions import questions
 from dpdist.page.suppression import suppressed_sentence
-from dpdist.page.tables import column_of, query_names
+from dpdist.page.tables import column_of
 from dpdist.page.words import Words
 from dpdist.workloads import Block
 
 PAGE_ROWS = 100_000
 """Answers in the page's table; the files hold all of them."""
-FIRST_ROWS = 50
-"""Answers that are in the page itself: the others are shown by its script."""
 MOST_CHARTS = 200
 """Charts that are drawn, of the first groups; those after them are in the page's table and the files."""
 MOST_FINDINGS = 12
@@ -48,10 +46,6 @@ PREVIEW = "preview.png"
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 COLUMNS = (later("query"), later("answer"), later("standard error"), later("95 % interval"))
-
-Numbers = tuple[Matrix, ...]
-"""Answers, standard errors, half widths, and both ends of the intervals."""
-
 
 def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
     """The self-contained HTML page of a release.
@@ -66,7 +60,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     sections: list[dict[str, Any]] = []
-    listed: list[tuple[int, Block, Numbers]] = []
+    listed: list[Listed] = []
     rows = drawn = 0
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     for place, (first, block) in enumerate(content.workload.block_starts()):
@@ -76,12 +70,17 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
-            listed.append((len(sections), block, numbers))
+            listed.append(Listed(len(sections), block, numbers, content.ends_of_blocks[place]))
             rows += block.queries - hidden - beyond
         section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
         sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
     _draw_single_answers(content, words, sections, listed)
-    data = _page_data(content, words, listed, [section["title"] for section in sections])
+    places = [(figure, form) for section in sections for figure in section["figures"] for form in ("wide", "narrow")]
+    for (figure, form), svg in zip(places, without_shapes(figure[form] for figure, form in places), strict=True):
+        figure[form] = svg
+    titles, columns = [words.title(name) for name in content.workload.domain.columns], [say(name) for name in COLUMNS]
+    data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
+    data |= {"tables": [each.data(titles) for each in listed]}
     beyond, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
     suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")
@@ -129,8 +128,8 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
-        columns=[say(name) for name in COLUMNS],
-        first=_first_rows(data),
+        columns=columns,
+        first=first_rows(listed, titles),
         data=embedded(data),
     )
 
@@ -168,23 +167,22 @@ def all_figures(content: Content, digits: int) -> Iterator[Figure]:
 
 
 def _draw_single_answers(
-    content: Content, words: Words, sections: list[dict[str, Any]], listed: list[tuple[int, Block, Numbers]]
+    content: Content, words: Words, sections: list[dict[str, Any]], listed: list[Listed]
 ) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
     domain = content.workload.domain
-    ends = content.ends_of_blocks
-    counts = (each for each in listed if domain.attributes[each[1].axes[-1]].amounts is None)
-    alone = (each for each in counts if each[1].queries == 1)
-    single = [each for each in alone if not np.isnan(each[2][0]).any()][:MOST_BARS]
+    counts = (each for each in listed if domain.attributes[each.block.axes[-1]].amounts is None)
+    alone = (each for each in counts if each.block.queries == 1)
+    single = [each for each in alone if each.shown.all()][:MOST_BARS]
     if len(single) < 2:
         return
-    axis = Axis("", [block.name for _, block, _ in single])
-    value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
+    axis = Axis("", [each.block.name for each in single])
+    value, half = (np.array([each.numbers[k] for each in single]) for k in (0, 2))
     counted = words.measure
     note = say("Groups of one answer each, side by side.")
-    between = min(ends[place][0] for place, _, _ in single), max(ends[place][1] for place, _, _ in single)
+    between = min(each.ends[0] for each in single), max(each.ends[1] for each in single)
     figure = Figure("bars", say("single answers"), axis, ("",), value, half, counted, note=note, ends=between)
-    sections[single[0][0]]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
+    sections[single[0].place]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
 def _drawn(content: Content, words: Words, rows: pa.Table | None) -> list[dict[str, Any]]:
@@ -390,38 +388,3 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
             )
         )
     return out
-
-
-def _page_data(
-    content: Content, words: Words, listed: list[tuple[int, Block, Numbers]], groups: list[str]
-) -> dict[str, Any]:
-    """Columns of the page's table."""
-    names = tuple(map(words.title, content.workload.domain.columns))
-    out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": [say(name) for name in COLUMNS]}
-    out |= {"query": [], "group": [], **{name: [] for name in NUMBERS}}
-    for place, block, (answer, error, _, low, high) in listed:
-        query, _ = query_names(block, names, 0, block.queries)
-        shown = ~np.isnan(answer)
-        out["query"] += query.filter(pa.array(shown)).to_pylist()
-        out["group"] += [place] * int(shown.sum())
-        for name, column in zip(NUMBERS, (answer, error, low, high), strict=True):
-            out[name] += [None if math.isnan(value) else value for value in column[shown].tolist()]
-    return out
-
-
-NUMBERS = ("answer", "error", "low", "high")
-"""Columns of the page's table."""
-
-
-def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """What the table shows before, or without, the page's script."""
-    columns = (data[name][:FIRST_ROWS] for name in ("query", *NUMBERS))
-    return [
-        (
-            query,
-            plain(answer, 1),
-            say("not known") if error is None else plain(error, 2),
-            say("not known") if low is None else say("{low} to {high}", low=plain(low, 1), high=plain(high, 1)),
-        )
-        for query, answer, error, low, high in zip(*columns, strict=True)
-    ]
