@@ -212,7 +212,7 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     assert "0" in texts(drawn)
     assert "interval holds 0: the noise alone may have made it" in texts(drawn)
     cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
-    assert re.search(r'class="hn" d="([^"]*)"', cells).group(1).count("M") == 2
+    assert re.search(r'class="kn"[^>]* d="([^"]*)"', cells).group(1).count("M") == 2
     assert {"a0", "a1", "a2"} <= set(texts(drawn))
     limits = breaks(900.0, 7)
     assert limits == sorted(limits)
@@ -266,7 +266,7 @@ def test_one_large_column_leaves_the_map_its_classes() -> None:
     figure = Figure("heat", "a x b", axes[0], tuple(axes[1].labels), values, np.full((12, 8), 6.0), "People", axes[1])
     drawn = charts.draw(figure, WIDE)
     cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
-    assert len(set(re.findall(r'class="h(\d)"', cells))) >= 3  # 2 where the classes end at the peak
+    assert len(set(re.findall(r'class="k(\d)"', cells))) >= 3  # 2 where the classes end at the peak
     assert "50,000" in texts(drawn)
     assert re.findall(r'<pattern id="(\w+)"', drawn.svg) == ["nw"]
 
