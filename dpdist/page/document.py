@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.arrays.vector import batches
-from dpdist.domain import DROP
 from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
-from dpdist.page import charts, citing, one_page
+from dpdist.page import citing, one_page, report
 from dpdist.page.assets import assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
-from dpdist.page.charts.budget import Spending, timeline
+from dpdist.page.charts.budget import Spending, drawn_budget
 from dpdist.page.charts.figure import Axis, Figure
 from dpdist.page.charts.maps import without_shapes
 from dpdist.page.charts.small import small
 from dpdist.page.content import Content, formats_of
+from dpdist.page.declared import edges_sentences, exclusions, selection_sentence
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
-from dpdist.page.findings import finding
+from dpdist.page.findings import MOST_FINDINGS, finding
 from dpdist.page.listing import Listed, Numbers, first_rows
 from dpdist.page.means import listed as listed_means
 from dpdist.page.one_page import Sheet
@@ -37,15 +37,12 @@ PAGE_ROWS = 100_000
 """Answers in the page's table; the files hold all of them."""
 MOST_CHARTS = 200
 """Charts that are drawn, of the first groups; those after them are in the page's table and the files."""
-MOST_FINDINGS = 12
-"""Tables that are seen at once; those after them are folded."""
 BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
-PREVIEW = "preview.png"
-"""The picture that sites show of a link to the page (outputs/preview.py)."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 COLUMNS = (later("query"), later("answer"), later("standard error"), later("95 % interval"))
+
 
 def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
     """The self-contained HTML page of a release.
@@ -96,9 +93,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         *one_page.of_means(variances, "value"),
     ]
     above = beyond or [recalled(content.certificate["privacy"]["bound"])]
-    sheet = Sheet.of(
-        [each for each in sections if not each["quiet"]], told, [*excluded, *filter(None, [suppressed])], above
-    )
+    sheet = Sheet.of([each for each in sections if not each["quiet"]], told, [*excluded, *filter(None, [suppressed])], above)
     return template("page.html").render(
         title=content.title,
         release=content.release,
@@ -107,7 +102,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,
-        picture=below((content.about or {}).get("address"), PREVIEW) if PREVIEW in files else "",
+        picture=below((content.about or {}).get("address"), report.PREVIEW) if report.PREVIEW in files else "",
         asked_by=content.workload.domain.grouped.own_names[0],
         measured="" if asking is None else embedded(asking),
         about=content.about or {},
@@ -166,9 +161,7 @@ def all_figures(content: Content, digits: int) -> Iterator[Figure]:
         yield from (figure for _, figure in _block(content, words, place, first, block, digits)[2])
 
 
-def _draw_single_answers(
-    content: Content, words: Words, sections: list[dict[str, Any]], listed: list[Listed]
-) -> None:
+def _draw_single_answers(content: Content, words: Words, sections: list[dict[str, Any]], listed: list[Listed]) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
     domain = content.workload.domain
     counts = (each for each in listed if domain.attributes[each.block.axes[-1]].amounts is None)
@@ -273,118 +266,3 @@ def _section(
         "hidden": hidden,
         "listed": listed,
     }
-
-
-def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
-    """The budget's timeline for wide and for narrow screens."""
-    return {"wide": timeline(spendings, charts.WIDE).svg, "narrow": timeline(spendings, charts.NARROW).svg}
-
-
-def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
-    """How an attribute's names came to be on the page; None where all values were declared."""
-    facts = certificate.get("selection")
-    if facts is None:
-        return None
-    attribute = Words.of(dict(certificate)).title(facts["attribute"])
-    if facts["names"] is None:
-        names = say("The names of {attribute}", attribute=attribute)
-    else:
-        names = say("The {names:,} names of {attribute}", names=facts["names"], attribute=attribute)
-    return say(
-        "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} records is selected "
-        "half of the time, one of {selected_almost_always:,} almost always, and one that a single protected unit has with a probability of "
-        "{delta:.1e} at most. Records of all other names are counted together",
-        which=names,
-        **facts,
-    )
-
-
-def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
-    """How bins of attributes came to have their edges, where they were chosen."""
-    words, told = Words.of(dict(certificate)), []
-    for each in certificate.get("chosen_edges", ()):
-        name = words.title(each["of"])
-        which = say("Up to {bins:,} bins of {attribute}", bins=each["bins"], attribute=name)
-        if each["edges"] is not None:
-            which = say("The {bins:,} bins of {attribute}", bins=len(each["edges"]) - 1, attribute=name)
-        chosen = later(
-            "{which} were chosen from the records, by {share:.0%} of the budget, so that about as many records that count lie in each"
-        )
-        told.append(say(chosen, which=which, share=each["share"]))
-    return told
-
-
-def found_in_records(certificate: Mapping[str, Any]) -> str:
-    """Which values of attributes were found in the records; empty where all were declared."""
-    names, edges = certificate.get("selection"), certificate.get("chosen_edges", ())
-    found = [] if names is None else [say("the names of {attribute}", attribute=names["attribute"])]
-    return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
-
-
-OUTSIDE = {
-    "clip": later("values below or above those declared are counted at the nearest one"),
-    "drop": later("records with any other value are left out of all answers"),
-    "error": later("a record with any other value would have stopped the release"),
-}
-
-
-def exclusions(certificate: dict[str, Any]) -> list[str]:
-    """What happened to values outside the declared ones, in sentences."""
-    method = certificate.get("method") or {}
-    attributes, sums = method.get("attributes", {}), method.get("sums", {})
-    told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
-    if "record" in method:
-        told = [say("A record is {record}.", record=recalled(method["record"])), *told]
-    return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
-
-
-def _clamped(facts: dict[str, Any]) -> str:
-    """What happened to amounts beyond their range, between the values of their grid, and missing ones."""
-    told = [
-        say(
-            "an amount below {low:,.12g} is added up as {low:,.12g}, one above {high:,.12g} as {high:,.12g}, and one in between to the "
-            "nearest {step:,.12g}",
-            low=facts["from"],
-            high=facts["to"],
-            step=facts["step"],
-        )
-    ]
-    if facts.get("most_per_person") is not None:
-        bounded = later(
-            "the amounts of a person that add up to more than {most:,.12g} are scaled down to it in proportion and rounded down to the "
-            "grid, so that sums and means are too small where somebody has more"
-        )
-        told.append(say(bounded, most=facts["most_per_person"]))
-    if facts["missing"] is None:
-        told.append(say("a record without an amount would have stopped the release"))
-    else:
-        told.append(say("records without an amount are left out of sums and means"))
-    return "; ".join(told)
-
-
-def _excluded(facts: dict[str, Any]) -> list[str]:
-    """What happened to records without a declared value of one attribute."""
-    other, missing, total = facts.get("other"), facts.get("missing"), facts.get("total")
-    if other is None:
-        out = [say(OUTSIDE[facts["outside"]])]
-    elif other == DROP:
-        out = [say("records with any other value are left out of the answers that use it")]
-    else:
-        out = [say("records with any other value are counted as {label!r}", label=other)]
-    if missing == DROP:
-        out.append(say("records without a value are left out of the answers that use it"))
-    elif missing is not None:
-        out.append(say("records without a value are counted as {label!r}", label=missing))
-    elif facts["outside"] in ("clip", "drop"):
-        out.append(say("records without a value are left out of all answers"))
-    elif other is not None:
-        out.append(say("a record without a value would have stopped the release"))
-    if total is not None:
-        out.append(
-            say(
-                "persons who have records with any of these values are counted once more as {label!r}, each in the first of their groups "
-                "there",
-                label=total,
-            )
-        )
-    return out

@@ -62,14 +62,20 @@ class Listed:
         pairs = list(zip(_known(error), _known(half), strict=True))
         places = {pair: k for k, pair in enumerate(dict.fromkeys(pairs))}
         which = [places[pair] for pair in pairs] if len(places) > 1 else []
-        return out | {"ends": [end if math.isfinite(end) else None for end in self.ends], "pairs": list(places), "pair": which}
+        return out | {
+            "ends": [end if math.isfinite(end) else None for end in self.ends],
+            "pairs": list(places),
+            "pair": which,
+        }
 
     def _parts(self, titles: Sequence[str]) -> list[list[str]]:
         if not self.block.separable:
             return []
         alone = len(self.block.axes) == 1
         parts = zip(self.block.heads(tuple(titles)), self.block.labels, strict=True)
-        return [[word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts]
+        return [
+            [word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts
+        ]
 
 
 def _known(column: Matrix) -> list[float | None]:

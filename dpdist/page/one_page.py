@@ -94,7 +94,10 @@ def of_quantiles(facts: Mapping[str, Any] | None) -> list[str]:
         told = facts["columns"][of].get("title") or of
         name = say("Median of {told}", told=told) if at == 0.5 else say("Quantile {at:g} of {told}", at=at, told=told)
         texts = [
-            (", ".join(map(str, row["group"].values())), *(number_text(row[each]) for each in ("value", "low_95", "high_95")))
+            (
+                ", ".join(map(str, row["group"].values())),
+                *(number_text(row[each]) for each in ("value", "low_95", "high_95")),
+            )
             for row in rows
         ]
         out.append(_line(name, texts))

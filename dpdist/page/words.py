@@ -41,7 +41,9 @@ def titles(method: Mapping[str, Any]) -> dict[str, str]:
     """What readers call the attributes, the levels and the columns of amounts of a certificate's method, by their names."""
     known = {**method.get("attributes", {}), **method.get("sums", {})}
     levels = {
-        level: facts.get("level_titles", {}).get(level, level) for facts in known.values() for level in facts.get("levels", ())
+        level: facts.get("level_titles", {}).get(level, level)
+        for facts in known.values()
+        for level in facts.get("levels", ())
     }
     return levels | {name: str(facts.get("title") or name) for name, facts in known.items()}
 

@@ -19,7 +19,7 @@ from dpdist import verify
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
-from dpdist.page.document import edges_sentences
+from dpdist.page.declared import edges_sentences
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
 from dpdist.release.chosen import preliminary_of

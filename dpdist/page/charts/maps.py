@@ -58,7 +58,10 @@ def maps(figure: Figure, across: int) -> Drawn:
         "at": middles,
         "tall": [bottom, top + large * tall],
     }
-    return Drawn(framed(figure, across, bottom, [*head, defs, patterns, group("marks", marks)]), {"name": name, "hatch": hatched, **places})
+    return Drawn(
+        framed(figure, across, bottom, [*head, defs, patterns, group("marks", marks)]),
+        {"name": name, "hatch": hatched, **places},
+    )
 
 
 def without_shapes(svgs: Iterable[str]) -> list[str]:

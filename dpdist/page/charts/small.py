@@ -48,7 +48,9 @@ def _heights(figure: Figure) -> tuple[Matrix, Matrix]:
 def _lines(figure: Figure) -> str:
     heights, y = _heights(figure)
     step = ACROSS / len(heights)
-    paths = ("".join(f"{'L' if k else 'M'}{(k + 0.5) * step:.1f} {at:.1f}" for k, at in enumerate(column)) for column in y[1:].T)
+    paths = (
+        "".join(f"{'L' if k else 'M'}{(k + 0.5) * step:.1f} {at:.1f}" for k, at in enumerate(column)) for column in y[1:].T
+    )
     return "".join(f'<path class="outline s{s % SERIES}" d="{path}"/>' for s, path in enumerate(paths))
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dpdist.look import PLAIN
 from dpdist.page.outputs.base import Output, Unfinished, json_text
 from dpdist.page.places import Written
-
-FILE = "site.json"
+from dpdist.page.report import LOOK
 
 
 class Appearance(Output):
@@ -19,4 +18,4 @@ class Appearance(Output):
 
     def write(self, release: Unfinished) -> Sequence[Written]:
         look = release.content.look
-        return [] if look == PLAIN else [release.place.put(FILE, json_text(look.facts()))]
+        return [] if look == PLAIN else [release.place.put(LOOK, json_text(look.facts()))]

@@ -14,11 +14,12 @@ from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.raster import TALL, WIDE, NoLetter, Picture, Style, letters
 from dpdist.page.charts.scales import scale
 from dpdist.page.content import Content
-from dpdist.page.document import PREVIEW, all_figures
+from dpdist.page.document import all_figures
 from dpdist.page.numbers import capitalised, with_interval
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 from dpdist.page.plots import intervals_shown
+from dpdist.page.report import PREVIEW
 from dpdist.page.summary import answered
 
 LOOKED_THROUGH = 12
