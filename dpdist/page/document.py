@@ -12,8 +12,8 @@ import pyarrow as pa
 from dpdist.arrays.vector import batches
 from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
-from dpdist.page import citing, one_page, report
-from dpdist.page.assets import assets, below, embedded, template
+from dpdist.page import citing, one_page
+from dpdist.page.assets import PREVIEW, assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
 from dpdist.page.charts.budget import Spending, drawn_budget
 from dpdist.page.charts.figure import Axis, Figure
@@ -78,7 +78,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     titles, columns = [words.title(name) for name in content.workload.domain.columns], [say(name) for name in COLUMNS]
     data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
     data |= {"tables": [each.data(titles) for each in listed]}
-    beyond, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
+    bounds, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
     suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")
     asked = questions(content, words)
@@ -92,7 +92,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         *one_page.of_quantiles(content.certificate.get("quantiles")),
         *one_page.of_means(variances, "value"),
     ]
-    above = beyond or [recalled(content.certificate["privacy"]["bound"])]
+    above = bounds or [recalled(content.certificate["privacy"]["bound"])]
     sheet = Sheet.of([each for each in sections if not each["quiet"]], told, [*excluded, *filter(None, [suppressed])], above)
     return template("page.html").render(
         title=content.title,
@@ -102,7 +102,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,
-        picture=below((content.about or {}).get("address"), report.PREVIEW) if report.PREVIEW in files else "",
+        picture=below((content.about or {}).get("address"), PREVIEW) if PREVIEW in files else "",
         asked_by=content.workload.domain.grouped.own_names[0],
         measured="" if asking is None else embedded(asking),
         about=content.about or {},
@@ -119,7 +119,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         suppressed=suppressed,
         selection=selection_sentence(content.certificate),
         bins=edges_sentences(content.certificate),
-        beyond=beyond,
+        beyond=bounds,
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,

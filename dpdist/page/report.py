@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from dpdist.page.content import Content
     from dpdist.page.places import Destination, Notes, Objects, TaskMap, Written
 
-PREVIEW = "preview.png"
-"""The picture that sites show of a link to the page (outputs/preview.py)."""
-LOOK = "site.json"
-"""What the publisher gave of its own to the page (outputs/appearance.py)."""
 CERTIFICATE = "release.json"
 SIGNATURE = "release.json.sig"
 """The signature of the certificate's bytes, which name the digests of all other files."""

@@ -16,7 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.language import say, speaking
 from dpdist.machine import drafts
 from dpdist.page import catalogue, comparison, feed, report, searching
-from dpdist.page.assets import assets, below, template
+from dpdist.page.assets import PREVIEW, assets, below, template
 from dpdist.page.catalogue import CatalogueEntry
 from dpdist.page.charts.budget import MOST_ROWS, Spending, drawn_budget
 from dpdist.page.declared import exclusions, found_in_records
@@ -171,9 +171,7 @@ def index(
         coming=[str(each) for each in coming],
         about=catalogue.about(entries[-1]),
         fed=address is not None,
-        picture=below(address, f"{newest.release}/{report.PREVIEW}")
-        if report.PREVIEW in newest.certificate["files"]
-        else "",
+        picture=below(address, f"{newest.release}/{PREVIEW}") if PREVIEW in newest.certificate["files"] else "",
         trends=charts,
         compared=comparison.newest_pair(found) is not None,
         findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][:MOST_FINDINGS],

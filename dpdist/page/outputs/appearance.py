@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpdist.look import PLAIN
+from dpdist.look import FILE, PLAIN
 from dpdist.page.outputs.base import Output, Unfinished, json_text
 from dpdist.page.places import Written
-from dpdist.page.report import LOOK
 
 
 class Appearance(Output):
@@ -18,4 +17,4 @@ class Appearance(Output):
 
     def write(self, release: Unfinished) -> Sequence[Written]:
         look = release.content.look
-        return [] if look == PLAIN else [release.place.put(LOOK, json_text(look.facts()))]
+        return [] if look == PLAIN else [release.place.put(FILE, json_text(look.facts()))]

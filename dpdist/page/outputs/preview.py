@@ -10,6 +10,7 @@ import numpy as np
 from dpdist.language import later, recalled, say, speaking
 from dpdist.look import LIGHT
 from dpdist.operators import Matrix
+from dpdist.page.assets import PREVIEW
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.raster import TALL, WIDE, NoLetter, Picture, Style, letters
 from dpdist.page.charts.scales import scale
@@ -19,7 +20,6 @@ from dpdist.page.numbers import capitalised, with_interval
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 from dpdist.page.plots import intervals_shown
-from dpdist.page.report import PREVIEW
 from dpdist.page.summary import answered
 
 LOOKED_THROUGH = 12
