@@ -28,8 +28,8 @@ from dpdist.page.means import listed as listed_means
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
 from dpdist.page.questions import questions
+from dpdist.page.rows import column_of
 from dpdist.page.suppression import suppressed_sentence
-from dpdist.page.tables import column_of
 from dpdist.page.words import Words
 from dpdist.workloads import Block
 

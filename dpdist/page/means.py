@@ -15,7 +15,8 @@ import pyarrow.csv
 from dpdist.domain import Domain
 from dpdist.language import say
 from dpdist.page.numbers import digits_for, plain
-from dpdist.page.tables import column_of, query_names, without_formulas
+from dpdist.page.rows import column_of
+from dpdist.page.tables import query_names, without_formulas
 from dpdist.page.words import Words
 from dpdist.quantities.base import MEANS, VARIANCES, Estimated
 from dpdist.workloads import Block

@@ -23,7 +23,7 @@ from dpdist.page.declared import exclusions, found_in_records
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
 from dpdist.page.findings import MOST_FINDINGS
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, alike, answers_of, trends
+from dpdist.page.trends import Answers, alike, answers_of, titles_of, trends
 from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
@@ -68,7 +68,8 @@ def _write(
     address: str | None,
     coming: Sequence[date],
 ) -> Path:
-    answers = {one.release: answers_of(one) for one in found}
+    called = titles_of(found)
+    answers = {one.release: answers_of(one, called[one.release]) for one in found}
     entries = catalogue.entries(found)
     links = dict(zip([one.release for one in found], links_of(found), strict=True))
     changed = catalogue.changed_since(found, answers, feed.MOST_ENTRIES)
@@ -193,7 +194,7 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
             "figure": plot(figure, "", newest.release, dataset, words.counted),
         }
         for figure, text in (
-            (replace(each, name=words.heading(each.title, words.attributes)), text) for each, text in trends(kind, answers)
+            (replace(each, name=words.heading(each.title, words.names)), text) for each, text in trends(kind, answers)
         )
     ]
 

@@ -96,6 +96,11 @@ class Words:
         """The title of an attribute, a level or a column of amounts."""
         return self._titles.get(name, name)
 
+    @property
+    def names(self) -> list[str]:
+        """Of the attributes, levels and columns of amounts."""
+        return list(self._titles)
+
     @cached_property
     def _titles(self) -> dict[str, str]:
         return titles({"attributes": self.attributes, "sums": self.amounts})
