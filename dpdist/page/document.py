@@ -23,7 +23,7 @@ from dpdist.page.content import Content, formats_of
 from dpdist.page.declared import edges_sentences, exclusions, selection_sentence
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.findings import MOST_FINDINGS, finding
-from dpdist.page.listing import Listed, Numbers, first_rows
+from dpdist.page.listing import ListedGroup, Numbers, first_rows
 from dpdist.page.means import listed as listed_means
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
@@ -57,7 +57,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     sections: list[dict[str, Any]] = []
-    listed: list[Listed] = []
+    listed: list[ListedGroup] = []
     rows = drawn = 0
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     for place, (first, block) in enumerate(content.workload.block_starts()):
@@ -67,7 +67,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
-            listed.append(Listed(len(sections), block, numbers, content.ends_of_blocks[place]))
+            listed.append(ListedGroup(len(sections), block, numbers, content.ends_of_blocks[place]))
             rows += block.queries - hidden - beyond
         section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
         sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
@@ -161,7 +161,7 @@ def all_figures(content: Content, digits: int) -> Iterator[Figure]:
         yield from (figure for _, figure in _block(content, words, place, first, block, digits)[2])
 
 
-def _draw_single_answers(content: Content, words: Words, sections: list[dict[str, Any]], listed: list[Listed]) -> None:
+def _draw_single_answers(content: Content, words: Words, sections: list[dict[str, Any]], listed: list[ListedGroup]) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
     domain = content.workload.domain
     counts = (each for each in listed if domain.attributes[each.block.axes[-1]].amounts is None)

@@ -26,7 +26,7 @@ Numbers = tuple[Matrix, ...]
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedGroup:
     """A group whose answers are listed.
 
     Attributes:
@@ -82,7 +82,7 @@ def _known(column: Matrix) -> list[float | None]:
     return [None if math.isnan(value) else value for value in column.tolist()]
 
 
-def first_rows(listed: Sequence[Listed], titles: Sequence[str]) -> list[tuple[str, str, str, str]]:
+def first_rows(listed: Sequence[ListedGroup], titles: Sequence[str]) -> list[tuple[str, str, str, str]]:
     """What the table shows before, or without, the page's script."""
     out: list[tuple[str, str, str, str]] = []
     for each in listed:

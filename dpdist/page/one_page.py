@@ -19,7 +19,7 @@ CHART = 4
 """Lines that a small chart takes."""
 BESIDE = 3
 """Tables side by side."""
-FIRST = 4
+FIRST_TOLD = 4
 """Means or quantiles of one group that are told."""
 MOST = 1_000
 """Lines of one text, none of which is cut: what does not fit is left to the page."""
@@ -106,6 +106,7 @@ def of_quantiles(facts: Mapping[str, Any] | None) -> list[str]:
 
 def _line(name: str, rows: Sequence[tuple[str, ...]]) -> str:
     told = [
-        f"{query} {value} ({say('{low} to {high}', low=low, high=high)})".strip() for query, value, low, high in rows[:FIRST]
+        f"{query} {value} ({say('{low} to {high}', low=low, high=high)})".strip()
+        for query, value, low, high in rows[:FIRST_TOLD]
     ]
-    return f"{name}: {'; '.join(told)}{'; …' if len(rows) > FIRST else ''}"
+    return f"{name}: {'; '.join(told)}{'; …' if len(rows) > FIRST_TOLD else ''}"
