@@ -37,6 +37,9 @@ _IMAGES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp"
 _OWN = {"accent": (LIGHT, "accent"), "accent_dark": (DARK, "accent"), "bars": (LIGHT, "c0"), "bars_dark": (DARK, "c0")}
 _DATA = re.compile(r"data:(image/(png|jpeg|webp|svg\+xml)|font/woff2);base64,[A-Za-z0-9+/]+={0,2}")
 
+FILE = "site.json"
+"""What the publisher gave of its own to the page of a release (page/outputs/appearance.py)."""
+
 
 @dataclass(frozen=True)
 class Look:

@@ -176,7 +176,7 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
 
 def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> None:
     """Whom the guarantee protects, and how well somebody can guess who is in the data: in half a sentence, or as pages have it."""
-    from dpdist.page.document import edges_sentences, selection_sentence
+    from dpdist.page.declared import edges_sentences, selection_sentence
 
     facts = certificate["privacy"]
     if "selection" in certificate:

@@ -72,6 +72,8 @@ WHY_NOT = {
     "page.comparison.MOST_NUMBERS": SHOWN,
     "page.comparison.MOST_SHOWN": SHOWN,
     "page.document.PAGE_ROWS": SHOWN,
+    "page.listing.FIRST_ROWS": SHOWN,
+    "page.one_page.FIRST_TOLD": SHOWN,
     "page.figures.DWARFS": SHOWN,
     "page.figures.MOST_BARS": SHOWN,
     "page.words.MOST_LABELS": SHOWN,

@@ -24,6 +24,9 @@ from dpdist.page.numbers import capitalised, number_text, plain
 from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
 from dpdist.page.words import asked, names_its_steps, titled
 
+PREVIEW = "preview.png"
+"""The picture that sites show of a link to a page (outputs/preview.py)."""
+
 
 @dataclass(frozen=True)
 class Assets:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpdist.language import say
 from dpdist.page.assets import link
-from dpdist.page.content import Content
+
+if TYPE_CHECKING:
+    from dpdist.page.content import Content
 
 
 def in_words(content: Content) -> str:

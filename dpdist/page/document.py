@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dpdist.arrays.vector import batches
-from dpdist.domain import DROP
 from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
-from dpdist.page import charts, citing
-from dpdist.page.assets import assets, below, embedded, template
+from dpdist.page import citing, one_page
+from dpdist.page.assets import PREVIEW, assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
-from dpdist.page.charts.budget import Spending, timeline
+from dpdist.page.charts.budget import Spending, drawn_budget
 from dpdist.page.charts.figure import Axis, Figure
+from dpdist.page.charts.maps import without_shapes
 from dpdist.page.charts.small import small
 from dpdist.page.content import Content, formats_of
+from dpdist.page.declared import edges_sentences, exclusions, selection_sentence
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
-from dpdist.page.findings import finding
+from dpdist.page.findings import MOST_FINDINGS, finding
+from dpdist.page.listing import ListedGroup, Numbers, first_rows
 from dpdist.page.means import listed as listed_means
-from dpdist.page.numbers import plain
+from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
 from dpdist.page.questions import questions
+from dpdist.page.rows import column_of
 from dpdist.page.suppression import suppressed_sentence
-from dpdist.page.tables import column_of, query_names
 from dpdist.page.words import Words
 from dpdist.workloads import Block
 
 PAGE_ROWS = 100_000
 """Answers in the page's table; the files hold all of them."""
-FIRST_ROWS = 50
-"""Answers that are in the page itself: the others are shown by its script."""
 MOST_CHARTS = 200
 """Charts that are drawn, of the first groups; those after them are in the page's table and the files."""
-MOST_FINDINGS = 12
-"""Tables that are seen at once; those after them are folded."""
 BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
-PREVIEW = "preview.png"
-"""The picture that sites show of a link to the page (outputs/preview.py)."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 COLUMNS = (later("query"), later("answer"), later("standard error"), later("95 % interval"))
-
-Numbers = tuple[Matrix, ...]
-"""Answers, standard errors, half widths, and both ends of the intervals."""
 
 
 def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
@@ -66,7 +57,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     sections: list[dict[str, Any]] = []
-    listed: list[tuple[int, Block, Numbers]] = []
+    listed: list[ListedGroup] = []
     rows = drawn = 0
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     for place, (first, block) in enumerate(content.workload.block_starts()):
@@ -76,18 +67,33 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
-            listed.append((len(sections), block, numbers))
+            listed.append(ListedGroup(len(sections), block, numbers, content.ends_of_blocks[place]))
             rows += block.queries - hidden - beyond
-        section = _section(content, named, block, figures, listed=fits, hidden=hidden)
-        sections.append(
-            {**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet, "place": place + 1}
-        )
+        section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
+        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
     _draw_single_answers(content, words, sections, listed)
-    data = _page_data(content, words, listed, [section["title"] for section in sections])
+    places = [(figure, form) for section in sections for figure in section["figures"] for form in ("wide", "narrow")]
+    for (figure, form), svg in zip(places, without_shapes(figure[form] for figure, form in places), strict=True):
+        figure[form] = svg
+    titles, columns = [words.title(name) for name in content.workload.domain.columns], [say(name) for name in COLUMNS]
+    data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
+    data |= {"tables": [each.data(titles) for each in listed]}
+    bounds, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
+    suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")
     asked = questions(content, words)
     asking = None if asked is None else asked.data
-    heading = partial(words.heading, names=content.workload.domain.columns)
+    means, variances = (
+        listed_means(rows, words, content.workload.domain.columns, value)
+        for rows, value in ((content.means, "mean"), (content.variances, "value"))
+    )
+    told = [
+        *one_page.of_means(means, "mean"),
+        *one_page.of_quantiles(content.certificate.get("quantiles")),
+        *one_page.of_means(variances, "value"),
+    ]
+    above = bounds or [recalled(content.certificate["privacy"]["bound"])]
+    sheet = Sheet.of([each for each in sections if not each["quiet"]], told, [*excluded, *filter(None, [suppressed])], above)
     return template("page.html").render(
         title=content.title,
         release=content.release,
@@ -102,22 +108,23 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         about=content.about or {},
         files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,
-        means=[] if content.means is None else listed_means(content.means, heading),
-        variances=[] if content.variances is None else listed_means(content.variances, heading, "value"),
+        sheet=sheet,
+        means=means,
+        variances=variances,
         drawn={
             table: _drawn(content, words, rows)
             for table, rows in (("means", content.means), ("variances", content.variances))
         },
-        exclusions=exclusions(content.certificate),
-        suppressed=suppressed_sentence(content.certificate),
+        exclusions=excluded,
+        suppressed=suppressed,
         selection=selection_sentence(content.certificate),
         bins=edges_sentences(content.certificate),
-        beyond=beyond_sentences(content.certificate),
+        beyond=bounds,
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
-        columns=[say(name) for name in COLUMNS],
-        first=_first_rows(data),
+        columns=columns,
+        first=first_rows(listed, titles),
         data=embedded(data),
     )
 
@@ -154,24 +161,21 @@ def all_figures(content: Content, digits: int) -> Iterator[Figure]:
         yield from (figure for _, figure in _block(content, words, place, first, block, digits)[2])
 
 
-def _draw_single_answers(
-    content: Content, words: Words, sections: list[dict[str, Any]], listed: list[tuple[int, Block, Numbers]]
-) -> None:
+def _draw_single_answers(content: Content, words: Words, sections: list[dict[str, Any]], listed: list[ListedGroup]) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
     domain = content.workload.domain
-    ends = content.ends_of_blocks
-    counts = (each for each in listed if domain.attributes[each[1].axes[-1]].amounts is None)
-    alone = (each for each in counts if each[1].queries == 1)
-    single = [each for each in alone if not np.isnan(each[2][0]).any()][:MOST_BARS]
+    counts = (each for each in listed if domain.attributes[each.block.axes[-1]].amounts is None)
+    alone = (each for each in counts if each.block.queries == 1)
+    single = [each for each in alone if each.shown.all()][:MOST_BARS]
     if len(single) < 2:
         return
-    axis = Axis("", [block.name for _, block, _ in single])
-    value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
+    axis = Axis("", [each.block.name for each in single])
+    value, half = (np.array([each.numbers[k] for each in single]) for k in (0, 2))
     counted = words.measure
     note = say("Groups of one answer each, side by side.")
-    between = min(ends[place][0] for place, _, _ in single), max(ends[place][1] for place, _, _ in single)
+    between = min(each.ends[0] for each in single), max(each.ends[1] for each in single)
     figure = Figure("bars", say("single answers"), axis, ("",), value, half, counted, note=note, ends=between)
-    sections[single[0][0]]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
+    sections[single[0].place]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
 def _drawn(content: Content, words: Words, rows: pa.Table | None) -> list[dict[str, Any]]:
@@ -237,14 +241,22 @@ def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:
 
 
 def _section(
-    content: Content, words: Words, block: Block, figures: list[tuple[str, Figure]], *, listed: bool, hidden: int
+    content: Content,
+    words: Words,
+    block: Block,
+    figures: list[tuple[str, Figure]],
+    place: int,
+    *,
+    listed: bool,
+    hidden: int,
 ) -> dict[str, Any]:
     findings = [] if hidden else [finding(figure, words.counted, words.answer) for _, figure in figures[:1]]
     return {
+        "place": place,
         "title": block.name,
         "name": words.heading(block.name, block.heads(content.workload.domain.names)),
         "findings": [text for text in findings if text],
-        "small": small(figures[0][1]) if figures and figures[0][1].values.size > 1 else "",
+        "small": small(figures[0][1], f"small-{place}") if figures and figures[0][1].values.size > 1 else "",
         "figures": [
             plot(figure, subtitle, content.release, content.title, words.counted)
             for subtitle, figure in figures
@@ -254,153 +266,3 @@ def _section(
         "hidden": hidden,
         "listed": listed,
     }
-
-
-def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
-    """The budget's timeline for wide and for narrow screens."""
-    return {"wide": timeline(spendings, charts.WIDE).svg, "narrow": timeline(spendings, charts.NARROW).svg}
-
-
-def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
-    """How an attribute's names came to be on the page; None where all values were declared."""
-    facts = certificate.get("selection")
-    if facts is None:
-        return None
-    attribute = Words.of(dict(certificate)).title(facts["attribute"])
-    if facts["names"] is None:
-        names = say("The names of {attribute}", attribute=attribute)
-    else:
-        names = say("The {names:,} names of {attribute}", names=facts["names"], attribute=attribute)
-    return say(
-        "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} records is selected "
-        "half of the time, one of {selected_almost_always:,} almost always, and one that a single protected unit has with a probability of "
-        "{delta:.1e} at most. Records of all other names are counted together",
-        which=names,
-        **facts,
-    )
-
-
-def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
-    """How bins of attributes came to have their edges, where they were chosen."""
-    words, told = Words.of(dict(certificate)), []
-    for each in certificate.get("chosen_edges", ()):
-        name = words.title(each["of"])
-        which = say("Up to {bins:,} bins of {attribute}", bins=each["bins"], attribute=name)
-        if each["edges"] is not None:
-            which = say("The {bins:,} bins of {attribute}", bins=len(each["edges"]) - 1, attribute=name)
-        chosen = later(
-            "{which} were chosen from the records, by {share:.0%} of the budget, so that about as many records that count lie in each"
-        )
-        told.append(say(chosen, which=which, share=each["share"]))
-    return told
-
-
-def found_in_records(certificate: Mapping[str, Any]) -> str:
-    """Which values of attributes were found in the records; empty where all were declared."""
-    names, edges = certificate.get("selection"), certificate.get("chosen_edges", ())
-    found = [] if names is None else [say("the names of {attribute}", attribute=names["attribute"])]
-    return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
-
-
-OUTSIDE = {
-    "clip": later("values below or above those declared are counted at the nearest one"),
-    "drop": later("records with any other value are left out of all answers"),
-    "error": later("a record with any other value would have stopped the release"),
-}
-
-
-def exclusions(certificate: dict[str, Any]) -> list[str]:
-    """What happened to values outside the declared ones, in sentences."""
-    method = certificate.get("method") or {}
-    attributes, sums = method.get("attributes", {}), method.get("sums", {})
-    told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
-    if "record" in method:
-        told = [say("A record is {record}.", record=recalled(method["record"])), *told]
-    return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
-
-
-def _clamped(facts: dict[str, Any]) -> str:
-    """What happened to amounts beyond their range, between the values of their grid, and missing ones."""
-    told = [
-        say(
-            "an amount below {low:,.12g} is added up as {low:,.12g}, one above {high:,.12g} as {high:,.12g}, and one in between to the "
-            "nearest {step:,.12g}",
-            low=facts["from"],
-            high=facts["to"],
-            step=facts["step"],
-        )
-    ]
-    if facts.get("most_per_person") is not None:
-        bounded = later(
-            "the amounts of a person that add up to more than {most:,.12g} are scaled down to it in proportion and rounded down to the "
-            "grid, so that sums and means are too small where somebody has more"
-        )
-        told.append(say(bounded, most=facts["most_per_person"]))
-    if facts["missing"] is None:
-        told.append(say("a record without an amount would have stopped the release"))
-    else:
-        told.append(say("records without an amount are left out of sums and means"))
-    return "; ".join(told)
-
-
-def _excluded(facts: dict[str, Any]) -> list[str]:
-    """What happened to records without a declared value of one attribute."""
-    other, missing, total = facts.get("other"), facts.get("missing"), facts.get("total")
-    if other is None:
-        out = [say(OUTSIDE[facts["outside"]])]
-    elif other == DROP:
-        out = [say("records with any other value are left out of the answers that use it")]
-    else:
-        out = [say("records with any other value are counted as {label!r}", label=other)]
-    if missing == DROP:
-        out.append(say("records without a value are left out of the answers that use it"))
-    elif missing is not None:
-        out.append(say("records without a value are counted as {label!r}", label=missing))
-    elif facts["outside"] in ("clip", "drop"):
-        out.append(say("records without a value are left out of all answers"))
-    elif other is not None:
-        out.append(say("a record without a value would have stopped the release"))
-    if total is not None:
-        out.append(
-            say(
-                "persons who have records with any of these values are counted once more as {label!r}, each in the first of their groups "
-                "there",
-                label=total,
-            )
-        )
-    return out
-
-
-def _page_data(
-    content: Content, words: Words, listed: list[tuple[int, Block, Numbers]], groups: list[str]
-) -> dict[str, Any]:
-    """Columns of the page's table."""
-    names = tuple(map(words.title, content.workload.domain.columns))
-    out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": [say(name) for name in COLUMNS]}
-    out |= {"query": [], "group": [], **{name: [] for name in NUMBERS}}
-    for place, block, (answer, error, _, low, high) in listed:
-        query, _ = query_names(block, names, 0, block.queries)
-        shown = ~np.isnan(answer)
-        out["query"] += query.filter(pa.array(shown)).to_pylist()
-        out["group"] += [place] * int(shown.sum())
-        for name, column in zip(NUMBERS, (answer, error, low, high), strict=True):
-            out[name] += [None if math.isnan(value) else value for value in column[shown].tolist()]
-    return out
-
-
-NUMBERS = ("answer", "error", "low", "high")
-"""Columns of the page's table."""
-
-
-def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """What the table shows before, or without, the page's script."""
-    columns = (data[name][:FIRST_ROWS] for name in ("query", *NUMBERS))
-    return [
-        (
-            query,
-            plain(answer, 1),
-            say("not known") if error is None else plain(error, 2),
-            say("not known") if low is None else say("{low} to {high}", low=plain(low, 1), high=plain(high, 1)),
-        )
-        for query, answer, error, low, high in zip(*columns, strict=True)
-    ]

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.look import PLAIN, Look
+from dpdist.look import FILE, PLAIN, Look
 from dpdist.page import report
 from dpdist.page.comparable import Comparable
-from dpdist.page.outputs import appearance
 from dpdist.version import version
 
 SEEN = ".dpdist-seen.json"
@@ -50,9 +49,9 @@ class Edition:
     @cached_property
     def look(self) -> Look:
         """What its publisher gave of its own."""
-        if appearance.FILE not in self.certificate["files"]:
+        if FILE not in self.certificate["files"]:
             return PLAIN
-        return Look(**json.loads((self.folder / appearance.FILE).read_bytes()))
+        return Look(**json.loads((self.folder / FILE).read_bytes()))
 
     @property
     def quantity(self) -> Comparable:

@@ -38,6 +38,8 @@ _HALF = {
     ("at or below", False): later("half of the {shown} lie at or below {place}{between}."),
 }
 """By where counts are reached, and whether there are so many series that their totals are left out."""
+MOST_FINDINGS = 12
+"""Tables that are seen at once; those after them are folded."""
 MOST_SHOWN = 3
 """Answers that a sentence names when noise does not tell which is the largest."""
 

@@ -15,7 +15,9 @@ import pyarrow.csv
 from dpdist.domain import Domain
 from dpdist.language import say
 from dpdist.page.numbers import digits_for, plain
-from dpdist.page.tables import column_of, query_names, without_formulas
+from dpdist.page.rows import column_of
+from dpdist.page.tables import query_names, without_formulas
+from dpdist.page.words import Words
 from dpdist.quantities.base import MEANS, VARIANCES, Estimated
 from dpdist.workloads import Block
 
@@ -110,15 +112,25 @@ def write_rows(rows: pa.Table, file: BinaryIO) -> None:
     pyarrow.csv.write_csv(without_formulas(rows), file, write_options=options)
 
 
-def listed(means: pa.Table, heading: Callable[[str], str], value: str = "mean") -> list[dict[str, str]]:
+def listed(rows: pa.Table | None, words: Words, names: Sequence[str], value: str) -> list[dict[str, str]]:
     """The first means or variances as texts, for the page: as many digits as the noise leaves.
 
     Args:
-        heading: what readers call a group.
+        rows: None where there are none.
+        names: of the attributes and levels.
         value: the column of the values.
     """
-    rows = means.slice(0, PAGE_MEANS).to_pylist()
-    return [{"group": heading(row["group"]), "query": row["query"], **_texts(row, value)} for row in rows]
+    return [
+        {"group": words.heading(row["group"], names), **_over(row, words, names), **_texts(row, value)}
+        for row in ([] if rows is None else rows.slice(0, PAGE_MEANS).to_pylist())
+    ]
+
+
+def _over(row: dict[str, Any], words: Words, names: Sequence[str]) -> dict[str, str]:
+    """Over which records a statistic is taken: values of attributes by themselves, and with their titles."""
+    given = {words.title(name): row[column_of(name)] for name in names if row.get(column_of(name))}
+    values = ", ".join(given.values()) or row["query"]
+    return {"values": values, "query": ", ".join(f"{title} {each}" for title, each in given.items()) if given else values}
 
 
 def _texts(row: dict[str, Any], value: str) -> dict[str, str]:

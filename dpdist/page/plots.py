@@ -85,6 +85,6 @@ def _rounded(places: dict[str, Any]) -> dict[str, Any]:
         return [few(item) for item in value] if isinstance(value, list | tuple) else round(float(value), 2)
 
     return {
-        name: value if name in ("scale", "domain", "name", "shown", "panels", "large") else few(value)
+        name: value if name in ("scale", "domain", "name", "hatch", "shown", "panels", "large") else few(value)
         for name, value in places.items()
     }

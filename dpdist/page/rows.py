@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +42,17 @@ def _number(text: str) -> float | None:
 def _text(text: str) -> str:
     """A text as it was before it got an apostrophe for spreadsheets."""
     return text[1:] if _MARKED.match(text) else text
+
+
+def column_of(name: str) -> str:
+    """The column of an attribute."""
+    reserved = ("group", "query", "answer", "standard_error", "low_95", "high_95")
+    return f"attribute_{name}" if name in reserved else name
+
+
+def titled(row: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """The query of a published row with titles in place of names; as it is where it has a name of its own."""
+    query = str(row["query"])
+    given = {f"{name} {value}": f"{title} {value}" for name, title in titles.items() if (value := row.get(column_of(name)))}
+    parts = sorted(given, key=query.find)
+    return ", ".join(given[part] for part in parts) if parts and ", ".join(parts) == query else query

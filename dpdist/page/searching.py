@@ -45,7 +45,7 @@ def _tables(found: Sequence[Edition], answers: Mapping[str, Answers]) -> list[di
             for group, queries in answers[one.release].items():
                 if group not in seen:
                     words = Words.of(one.certificate)
-                    title = words.heading(group, words.attributes)
+                    title = words.heading(group, words.names)
                     seen[group] = {"title": title, "release": one.release, "answers": queries, "periods": 0}
                     seen[group] |= {"counted": words.counted, "period": day(one.period)}
                 seen[group]["periods"] += 1

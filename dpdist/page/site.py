@@ -15,13 +15,15 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.language import say, speaking
 from dpdist.machine import drafts
-from dpdist.page import catalogue, comparison, document, feed, report, searching
-from dpdist.page.assets import assets, below, template
+from dpdist.page import catalogue, comparison, feed, report, searching
+from dpdist.page.assets import PREVIEW, assets, below, template
 from dpdist.page.catalogue import CatalogueEntry
-from dpdist.page.charts.budget import MOST_ROWS, Spending
+from dpdist.page.charts.budget import MOST_ROWS, Spending, drawn_budget
+from dpdist.page.declared import exclusions, found_in_records
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
+from dpdist.page.findings import MOST_FINDINGS
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, alike, answers_of, trends
+from dpdist.page.trends import Answers, alike, answers_of, titles_of, trends
 from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
@@ -66,7 +68,8 @@ def _write(
     address: str | None,
     coming: Sequence[date],
 ) -> Path:
-    answers = {one.release: answers_of(one) for one in found}
+    called = titles_of(found)
+    answers = {one.release: answers_of(one, called[one.release]) for one in found}
     entries = catalogue.entries(found)
     links = dict(zip([one.release for one in found], links_of(found), strict=True))
     changed = catalogue.changed_since(found, answers, feed.MOST_ENTRIES)
@@ -169,12 +172,10 @@ def index(
         coming=[str(each) for each in coming],
         about=catalogue.about(entries[-1]),
         fed=address is not None,
-        picture=below(address, f"{newest.release}/{document.PREVIEW}")
-        if document.PREVIEW in newest.certificate["files"]
-        else "",
+        picture=below(address, f"{newest.release}/{PREVIEW}") if PREVIEW in newest.certificate["files"] else "",
         trends=charts,
         compared=comparison.newest_pair(found) is not None,
-        findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][: document.MOST_FINDINGS],
+        findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][:MOST_FINDINGS],
         unchanged=[part["title"] for part in charts if part["unchanged"]],
         budget=_budget([budget for budget in budgets if budget.dataset == dataset]),
     )
@@ -193,7 +194,7 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
             "figure": plot(figure, "", newest.release, dataset, words.counted),
         }
         for figure, text in (
-            (replace(each, name=words.heading(each.title, words.attributes)), text) for each, text in trends(kind, answers)
+            (replace(each, name=words.heading(each.title, words.names)), text) for each, text in trends(kind, answers)
         )
     ]
 
@@ -207,8 +208,8 @@ def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Datase
         newest=newest,
         facts=newest.certificate,
         words=Words.of(newest.certificate),
-        exclusions=document.exclusions(newest.certificate),
-        found=document.found_in_records(newest.certificate),
+        exclusions=exclusions(newest.certificate),
+        found=found_in_records(newest.certificate),
         releases=len(found),
         budgets=[budget for budget in budgets if budget.dataset == dataset],
     )
@@ -228,5 +229,5 @@ def _budget(budgets: Sequence[DatasetBudget]) -> dict[str, Any] | None:
         "per": budgets[-1].cap.per,
         "rows": rows[: -MOST_ROWS - 1 : -1],
         "earlier": len(rows[:-MOST_ROWS]),
-        "drawn": document.drawn_budget(spendings),
+        "drawn": drawn_budget(spendings),
     }

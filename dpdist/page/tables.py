@@ -15,7 +15,7 @@ from dpdist.arrays.vector import batches
 from dpdist.look import PLAIN
 from dpdist.page.content import Content, formats_of
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
-from dpdist.page.rows import FORMULA
+from dpdist.page.rows import FORMULA, column_of
 from dpdist.page.zarr_files import exported, exported_chunk
 from dpdist.process import compute as pc
 from dpdist.workloads import Block
@@ -165,9 +165,3 @@ def query_names(block: Block, names: tuple[str, ...], start: int, stop: int) -> 
     query = pc.binary_join_element_wise(*pieces, ", ", null_handling="skip")  # age 34, sex Female
     whole = pc.equal(texts[heads[0]], block.name)
     return pc.if_else(whole, pa.scalar(block.name), query), texts
-
-
-def column_of(name: str) -> str:
-    """The column of an attribute."""
-    reserved = ("group", "query", "answer", "standard_error", "low_95", "high_95")
-    return f"attribute_{name}" if name in reserved else name

@@ -17,8 +17,8 @@ from dpdist.page.editions import Edition
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
 from dpdist.page.numbers import capitalised, with_interval
-from dpdist.page.rows import NUMBERS
-from dpdist.page.words import Words
+from dpdist.page.rows import NUMBERS, titled
+from dpdist.page.words import Words, titles
 
 MOST_LINES = 4
 """Queries of a group that are drawn over the periods."""
@@ -55,14 +55,25 @@ def latest(found: Sequence[Edition]) -> list[Edition]:
     return list({one.period: one for one in alike(found)[0]}.values())
 
 
-def answers_of(one: Edition) -> Answers:
-    """A release's answers; none where it has no table or too many rows."""
+def titles_of(found: Sequence[Edition]) -> dict[str, dict[str, str]]:
+    """What readers call the attributes of each release: as the newest one that counts the same calls them."""
+    return {one.release: titles(kind[-1].certificate.get("method") or {}) for kind in alike(found) for one in kind}
+
+
+def answers_of(one: Edition, called: Mapping[str, str]) -> Answers:
+    """A release's answers; none where it has no table or too many rows.
+
+    Args:
+        called: the titles of attributes and levels, by their names.
+    """
     if not report.has_rows(one.folder) or one.certificate["queries"] > MOST_ROWS:
         return {}
     out: Answers = {}
+    named = any(name != title for name, title in called.items())
     for row in report.first_rows(one.folder, group=None, limit=0)[0]:
         answer, *interval = (row[name] for name in NUMBERS)
-        out.setdefault(row["group"], {})[row["query"]] = (answer, half_width(answer, *interval))
+        query = titled(row, called) if named else row["query"]
+        out.setdefault(row["group"], {})[query] = (answer, half_width(answer, *interval))
     return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
 
 

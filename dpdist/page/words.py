@@ -7,6 +7,7 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -39,7 +40,11 @@ _HEADINGS = {
 def titles(method: Mapping[str, Any]) -> dict[str, str]:
     """What readers call the attributes, the levels and the columns of amounts of a certificate's method, by their names."""
     known = {**method.get("attributes", {}), **method.get("sums", {})}
-    levels = {level: level for facts in known.values() for level in facts.get("levels", ())}
+    levels = {
+        level: facts.get("level_titles", {}).get(level, level)
+        for facts in known.values()
+        for level in facts.get("levels", ())
+    }
     return levels | {name: str(facts.get("title") or name) for name, facts in known.items()}
 
 
@@ -88,9 +93,17 @@ class Words:
         return self.counted if self.answer == "sum" else capitalised(self.counted)
 
     def title(self, name: str) -> str:
-        """The title of an attribute, or of a column of amounts."""
-        facts = self.attributes.get(name) or self.amounts.get(name, {})
-        return str(facts.get("title") or name)
+        """The title of an attribute, a level or a column of amounts."""
+        return self._titles.get(name, name)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the attributes, levels and columns of amounts."""
+        return list(self._titles)
+
+    @cached_property
+    def _titles(self) -> dict[str, str]:
+        return titles({"attributes": self.attributes, "sums": self.amounts})
 
     def heading(self, group: str, names: Iterable[str]) -> str:
         """A group of queries as readers call it: attributes by their titles, where its name is made of these names."""

@@ -19,7 +19,7 @@ from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.charts.scales import breaks, round_times, scale
-from dpdist.page.charts.small import TALL, small
+from dpdist.page.charts.small import ACROSS, TALL, small
 from dpdist.page.charts.text import lines, width
 from dpdist.page.figures import MOST_POINTS, extremes, figures_of, long_figure, thinned
 from dpdist.page.plots import plot
@@ -212,7 +212,7 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     assert "0" in texts(drawn)
     assert "interval holds 0: the noise alone may have made it" in texts(drawn)
     cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
-    assert re.search(r'class="hn" d="([^"]*)"', cells).group(1).count("M") == 2
+    assert re.search(r'class="kn"[^>]* d="([^"]*)"', cells).group(1).count("M") == 2
     assert {"a0", "a1", "a2"} <= set(texts(drawn))
     limits = breaks(900.0, 7)
     assert limits == sorted(limits)
@@ -266,7 +266,7 @@ def test_one_large_column_leaves_the_map_its_classes() -> None:
     figure = Figure("heat", "a x b", axes[0], tuple(axes[1].labels), values, np.full((12, 8), 6.0), "People", axes[1])
     drawn = charts.draw(figure, WIDE)
     cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
-    assert len(set(re.findall(r'class="h(\d)"', cells))) >= 3  # 2 where the classes end at the peak
+    assert len(set(re.findall(r'class="k(\d)"', cells))) >= 3  # 2 where the classes end at the peak
     assert "50,000" in texts(drawn)
     assert re.findall(r'<pattern id="(\w+)"', drawn.svg) == ["nw"]
 
@@ -287,14 +287,28 @@ def test_one_large_value_of_few_leaves_the_others_their_classes() -> None:
 def test_a_giant_is_broken_in_the_overview_too() -> None:
     values = np.array([[9000.0], [20.0], [18.0], [16.0], [14.0]])
     figure = Figure("bars", "a", Axis("", list("abcde")), ("",), values, np.ones((5, 1)), "People")
-    tall = [float(top) for top in re.findall(r"V([\d.]+)h", small(figure))]
+    tall = [float(top) for top in re.findall(r"V([\d.]+)h", small(figure, "one"))]
     halves = replace(figure, series=("m", "f"), values=np.hstack([values, values]) / 2, half=np.ones((5, 2)))
     for each in (figure, halves):
-        assert small(each).count('class="break"') == 1
+        assert small(each, "one").count('class="break"') == 1
     assert max(tall) < 0.45 * TALL  # the second one is seen
     assert 'class="break"' not in small(
-        replace(figure, values=values[1:], half=figure.half[1:], axis=Axis("", list("bcde")))
+        replace(figure, values=values[1:], half=figure.half[1:], axis=Axis("", list("bcde"))), "one"
     )
+
+
+def test_a_map_in_the_overview_has_each_cell_once() -> None:
+    """Cells side by side of one class are one mark; the longer side lies across."""
+    values = np.random.default_rng(5).integers(0, 900, (30, 9)).astype(float)
+    axes = Axis("Age", [str(k) for k in range(30)]), Axis("Town", list("abcdefghi"))
+    figure = Figure("heat", "a", axes[0], tuple("abcdefghi"), values, np.full((30, 9), 40.0), "People", axes[1])
+    drawn = re.findall(r'class="h(.)" d="([^"]+)"', small(figure, "one"))
+    classes = classes_of(figure, limits_of(figure))
+    cell = ACROSS / 30
+    for name, path in drawn:
+        across = sum(float(wide) for wide in re.findall(r"h([\d.]+)v", path)) / cell
+        assert across == pytest.approx((classes == (-1 if name == "s" else int(name))).sum(), abs=0.1)
+    assert len(drawn) == np.unique(classes).size
 
 
 @pytest.mark.parametrize(("largest", "kind"), [(7.0, "steps"), (9.0, "heat")])

@@ -18,6 +18,7 @@ from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padde
 from dpdist.operators.tall import rows_of
 from dpdist.page import editions, means, report, trends
 from dpdist.page.intervals import ANYWHERE, Possible, half_width, interval
+from dpdist.page.words import Words
 from tests import small
 from tests.release.test_release import run
 
@@ -73,7 +74,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     (found,) = published(place_at(done.folder)).ask("sum of age>=11")
     assert isinstance(found.low, float)
     assert found.low >= 0
-    compared = trends.answers_of(editions.Edition(done.folder, certificate))  # with the half widths before the cut
+    compared = trends.answers_of(editions.Edition(done.folder, certificate), {})  # with the half widths before the cut
     halves = [half for group in compared.values() for _, half in group.values()]
     assert (np.array(halves) >= 1.959 * errors).all()
 
@@ -81,7 +82,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
 @pytest.mark.parametrize(("error", "shown"), [(None, "not known"), (0.25, "0.25")])
 def test_a_mean_s_standard_error_is_shown_where_it_is_known(error: float | None, shown: str) -> None:
     row = {"group": "g", "query": "q", "mean": 3.0, "low_95": 2.51, "high_95": 3.49, "standard_error": error}
-    (texts,) = means.listed(pa.Table.from_pylist([row]), str)
+    (texts,) = means.listed(pa.Table.from_pylist([row]), Words("records", {}), (), "mean")
     assert texts["standard_error"] == shown
 
 

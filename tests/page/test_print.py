@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pypdf
 import pytest
 
-from dpdist.page import editions, site
+from dpdist.domain import Attribute, Domain
+from dpdist.page import document, editions, site
+from dpdist.workloads.marginals import marginals
 from flows import pictures
 from tests import small
 from tests.page.browsing import browser
+from tests.page.gallery import LONG_NAMES, attribute, content
 from tests.small import run
 
 __all__ = ["browser"]  # a fixture
@@ -128,6 +132,29 @@ def faults(page: Path, browser: Any) -> list[str]:
 def test_a_release(home: Path, browser: Any) -> None:
     run(small.write(home.parent / "data"), home)
     assert faults(Path("releases/small-1/index.html"), browser) == []
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es"])
+def test_the_summary_is_one_page(tmp_path: Path, browser: Any, language: str) -> None:
+    """Of a release of many tables with long names and sentences: it says what is missing, and cuts nothing."""
+    domain = Domain(tuple(Attribute(f"one{k}", categories=LONG_NAMES) for k in range(4)))
+    named = {f"one{k}": attribute(f"A rather long title of attribute {k}", "10 values", missing="drop") for k in range(20)}
+    method = {"counted": "people", "attributes": named}
+    made = content("Long names", marginals(domain, ways=(1, 2)), np.ones(10**4), 9.0, method)
+    made.certificate["language"] = language
+    page = tmp_path / "index.html"
+    page.write_text(document.page(made, 1), encoding="utf-8")
+    with contextlib.closing(browser.new_page()) as looked:
+        looked.emulate_media(media="print")
+        looked.goto(f"{page.as_uri()}#summary")
+        seen = [text for _, text in looked.evaluate(SEEN, ",".join(WHOLE))]
+        files = [looked.pdf(format=paper, prefer_css_page_size=True) for paper in ("A4", "Letter")]
+        tables, told = (looked.locator(f"#summary {each}").count() for each in ("use", "dd p"))
+    printed = [Printed.read(io.BytesIO(file)) for file in files]
+    assert [len(each.pages) for each in printed] == [1, 1]
+    assert [fault for each in printed for fault in each.cut(seen)] == []
+    assert 2 < tables < 10  # of so many
+    assert 2 < told < 20
 
 
 def test_faults_are_seen(tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.errors import InvalidSpec, UnknownValue
-from dpdist.page.document import exclusions
+from dpdist.page.declared import exclusions
 from dpdist.spec import load
 from tests import small
 

@@ -13,7 +13,7 @@ import pytest
 
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.mechanisms.registry import REGISTRY
-from dpdist.page.document import exclusions
+from dpdist.page.declared import exclusions
 from dpdist.spec import load
 from tests import small
 

@@ -19,7 +19,7 @@ from dpdist import verify
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
-from dpdist.page.document import edges_sentences
+from dpdist.page.declared import edges_sentences
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.edges import edges_rule
 from dpdist.privacy.ledger import Ledger, opened

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import datetime
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpdist.domain import Attribute, even_edges
 from dpdist.domain.times import Every, Times
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.page import rows
+from dpdist.page.words import Words, titles
+from dpdist.release.method import method
+from dpdist.spec import Job, load
 from dpdist.spec.levels import level_of
+from tests import small
 
 
 def dates(first: str, steps: int, every: Every = "day") -> Attribute:
@@ -85,3 +91,29 @@ def test_levels_of_very_many_values_are_read_in_linear_time() -> None:
     )
     assert (found.groups[0], found.groups[-1]) == (0, 1)
     assert time.process_time() - started < 10
+
+
+LEVELS = {"side": {"west": ["a"], "east": ["b"]}}
+
+
+def titled(folder: Path, **titles: str) -> Job:
+    work = {"categories": ["a", "b"], "other": "c", "levels": LEVELS, **({"level_titles": titles} if titles else {})}
+    domain = {**small.spec()["domain"], "work": work}
+    return load(small.write(folder, domain=domain, workload=[{"marginals": {"of": [["side"], ["side", "sex"]]}}]))
+
+
+def test_titles_of_levels_stand_on_the_page_and_change_no_digest(tmp_path: Path) -> None:
+    plain, named = titled(tmp_path / "plain"), titled(tmp_path / "named", side="Side of the river")
+    assert plain.digest == named.digest
+    facts = method(named)
+    assert facts["attributes"]["work"]["level_titles"] == {"side": "Side of the river"}
+    words = Words("people", facts["attributes"])
+    assert words.heading("side x sex", words.names).startswith("Side of the river and ")
+    assert rows.titled({"query": "side west, sex m", "side": "west", "sex": "m"}, titles(facts)).startswith(
+        "Side of the river west, "
+    )
+
+
+def test_titles_are_of_levels_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="names 'sides'.*did you mean 'side'.*its levels are side"):
+        _ = titled(tmp_path, sides="Side").measured.domain

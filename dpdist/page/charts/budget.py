@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from dpdist.language import say
-from dpdist.page.charts.drawing import WIDE, Drawn
+from dpdist.page.charts.drawing import NARROW, WIDE, Drawn
 from dpdist.page.charts.text import LINE, at, width
 
 TALL = 26
@@ -72,3 +72,8 @@ def _pieces(spending: Spending, y: float, right: float) -> list[str]:
             parts.append(at(begin + 5, y + TALL / 2 + LINE / 4 + 0.5, release, kind="t" + shade[1]))
         before = left
     return parts
+
+
+def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
+    """The budget's timeline for wide and for narrow screens."""
+    return {"wide": timeline(spendings, WIDE).svg, "narrow": timeline(spendings, NARROW).svg}

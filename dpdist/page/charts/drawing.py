@@ -23,12 +23,13 @@ STYLE = (
     ".whisker{stroke:var(--ink);stroke-width:1.4;fill:none}.outline{fill:none;stroke-width:1.8;stroke-linejoin:round}"
     ".dots{fill:none;stroke-width:6;stroke-linecap:round}.band{fill-opacity:.42;stroke:none}.area{fill-opacity:.1;stroke:none}.open{fill:var(--soft)}"
     ".wide .hn{fill:url(#nw) var(--none)}.narrow .hn{fill:url(#nn) var(--none)}"
+    ".wide .kn{stroke:url(#nw) var(--none)}.narrow .kn{stroke:url(#nn) var(--none)}"
     ".shape{stroke:var(--paper);stroke-width:.8;vector-effect:non-scaling-stroke;fill-rule:evenodd}"
     ".other{fill:none;--paper:var(--line)}.here use{--paper:var(--ink)}"
     ".hatch{fill:none;stroke:var(--none);stroke-width:2.2}.bed,.break{fill:var(--paper)}.tn{fill:var(--ink)}.small{font-size:12px}"
     ".faded{fill:var(--paper);fill-opacity:.72}.rim{fill:none;stroke:var(--ink);stroke-width:1.6}"
     + "".join(f".f{k}{{fill:var(--c{k})}}.s{k}{{stroke:var(--c{k})}}" for k in range(SERIES))
-    + "".join(f".h{k}{{fill:var(--h{k})}}.t{k}{{fill:var(--t{k})}}" for k in range(7))
+    + "".join(f".h{k}{{fill:var(--h{k})}}.k{k}{{stroke:var(--h{k})}}.t{k}{{fill:var(--t{k})}}" for k in range(7))
 )
 """How the parts of a chart look, by the colours that the page sets for light and dark screens."""
 

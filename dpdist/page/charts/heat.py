@@ -150,18 +150,18 @@ def _row_names(rows: Axis, left: float, top: float, tall: float) -> list[str]:
 
 
 def _cells(classes: Matrix, start: tuple[float, float], cell: tuple[float, float], count: int) -> list[str]:
-    """One path a class."""
+    """One path a class: a cell is a stroke as thick as it is tall, in half as many letters as a box."""
     wide, tall = cell
     gap = 1.0 if tall > 8 else 0.5
-    box = f"h{wide - gap:.1f}v{tall - gap:.1f}h-{wide - gap:.1f}z"
+    middle, box = start[1] + (tall - gap) / 2, f"h{wide - gap:.1f}"
     parts = []
     for k in range(-1, count):
         rows, columns = np.nonzero(classes == k)
         if rows.size:
             path = "".join(
-                f"M{start[0] + j * wide:.1f} {start[1] + i * tall:.1f}{box}" for i, j in zip(rows, columns, strict=True)
+                f"M{start[0] + j * wide:.1f} {middle + i * tall:.1f}{box}" for i, j in zip(rows, columns, strict=True)
             )
-            parts.append(f'<path class="h{"n" if k < 0 else k}" d="{path}"/>')
+            parts.append(f'<path class="k{"n" if k < 0 else k}" stroke-width="{tall - gap:.1f}" d="{path}"/>')
     return parts
 
 

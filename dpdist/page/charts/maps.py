@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
 
-from dpdist.domain.boundaries import Ring, on_grid
+from dpdist.domain.boundaries import Ring
 from dpdist.operators import Matrix
 from dpdist.page.charts.drawing import NARROW, Drawn, framed, group
 from dpdist.page.charts.figure import Figure
@@ -26,11 +28,12 @@ def maps(figure: Figure, across: int) -> Drawn:
     narrow, count = across == NARROW, len(figure.series)
     limits = limits_of(figure)
     classes = classes_of(figure, limits)
-    name = f"m{zlib.crc32(figure.title.encode()) % 2**20:x}{'n' if narrow else 'w'}"
+    shapes = "".join(f'<path id="{{name}}-{i}" class="shape" d="{_path(rings)}"/>' for i, rings in enumerate(outlines.areas))
+    shapes += f'<path id="{{name}}-x" class="shape" d="{_path(outlines.others)}"/>'
+    name = f"m{zlib.crc32(shapes.encode()):x}"
+    hatched = f"{name}{zlib.crc32(figure.title.encode()):x}{'n' if narrow else 'w'}"
     head, top = legend_of(figure, limits, across)
-    step = max(1, round(outlines.size[0] / across)) if narrow else 1  # a pixel of a narrow chart, half a pixel of a wide one
-    areas = [_coarser(rings, step) for rings in outlines.areas]
-    wide, tall = (side / step for side in outlines.size)
+    wide, tall = outlines.size
     large = min(across / wide, MOST_TALL / tall)
     shown = np.unique(np.linspace(0, count - 1, min(count, MOST_PANELS)).round().astype(int)).tolist()
     columns = 1 if count == 1 else min(len(shown), 2 if narrow else 4)
@@ -43,12 +46,11 @@ def maps(figure: Figure, across: int) -> Drawn:
             marks.append(at(x, y + 12, figure.series[frame], room=across / columns - GAP, most=1))
             y += LINE + 2
         panels.append([round(x, 1), round(y, 1), round(scale, 4)])
-        marks.append(_panel(name, classes[:, frame], (x, y, scale)))
+        marks.append(_panel((name, hatched), classes[:, frame], (x, y, scale)))
     bottom = top + -(-len(shown) // columns) * down - GAP + 4
-    shapes = "".join(f'<path id="{name}-{i}" class="shape" d="{_path(rings)}"/>' for i, rings in enumerate(areas))
-    defs = f'<defs>{shapes}<path id="{name}-x" class="shape" d="{_path(_coarser(outlines.others, step))}"/></defs>'
-    patterns = hatching("nn" if narrow else "nw") + hatching(f"{name}h", scale) + hatching(f"{name}l", large)
-    middles = [np.array(max(rings, key=len)).mean(axis=0).tolist() for rings in areas]
+    defs = f'<defs id="{name}">{shapes.replace("{name}", name)}</defs>'
+    patterns = hatching("nn" if narrow else "nw") + hatching(f"{hatched}h", scale) + hatching(f"{hatched}l", large)
+    middles = [np.array(max(rings, key=len)).mean(axis=0).tolist() for rings in outlines.areas]
     places = {
         "shown": shown,
         "panels": panels,
@@ -56,22 +58,32 @@ def maps(figure: Figure, across: int) -> Drawn:
         "at": middles,
         "tall": [bottom, top + large * tall],
     }
-    return Drawn(framed(figure, across, bottom, [*head, defs, patterns, group("marks", marks)]), {"name": name, **places})
+    return Drawn(
+        framed(figure, across, bottom, [*head, defs, patterns, group("marks", marks)]),
+        {"name": name, "hatch": hatched, **places},
+    )
 
 
-def _panel(name: str, classes: Matrix, place: tuple[float, float, float]) -> str:
+def without_shapes(svgs: Iterable[str]) -> list[str]:
+    """The charts of a page, in its order: shapes stand in the first one that has them, and the others refer to it."""
+    seen: set[str] = set()
+
+    def first(found: re.Match[str]) -> str:
+        known = found[1] in seen
+        seen.add(found[1])
+        return "" if known else found[0]
+
+    return [re.sub(r'<defs id="(\w+)">.*?</defs>', first, svg, flags=re.DOTALL) for svg in svgs]
+
+
+def _panel(names: tuple[str, str], classes: Matrix, place: tuple[float, float, float]) -> str:
     """One map: the areas by their classes, above those that have no value."""
-    x, y, scale = place
+    (x, y, scale), (name, hatched) = place, names
     uses = [
-        f'<use href="#{name}-{i}" ' + (f'fill="url(#{name}h)"/>' if k < 0 else f'class="h{k}"/>')
+        f'<use href="#{name}-{i}" ' + (f'fill="url(#{hatched}h)"/>' if k < 0 else f'class="h{k}"/>')
         for i, k in enumerate(classes)
     ]
     return f'<g transform="translate({x:.1f} {y:.1f}) scale({scale:.4f})"><use href="#{name}-x" class="other"/>{"".join(uses)}</g>'
-
-
-def _coarser(rings: tuple[Ring, ...], step: int) -> tuple[Ring, ...]:
-    """Rings on a grid that is ``step`` times as wide, in its steps."""
-    return on_grid([np.array(ring) / step for ring in rings])
 
 
 def _path(rings: tuple[Ring, ...]) -> str:

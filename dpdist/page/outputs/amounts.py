@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpdist.page.means import write_rows
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
-from dpdist.page.tables import column_of
+from dpdist.page.rows import column_of
 
 MEANS = "means.csv"
 VARIANCES = "variances.csv"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpdist.look import PLAIN
+from dpdist.look import FILE, PLAIN
 from dpdist.page.outputs.base import Output, Unfinished, json_text
 from dpdist.page.places import Written
-
-FILE = "site.json"
 
 
 class Appearance(Output):

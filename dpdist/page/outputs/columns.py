@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpdist.page.content import Content
-from dpdist.page.tables import column_of
+from dpdist.page.rows import column_of
 
 _NUMBERS = {
     "answer": "the noisy answer",

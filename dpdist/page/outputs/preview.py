@@ -10,11 +10,12 @@ import numpy as np
 from dpdist.language import later, recalled, say, speaking
 from dpdist.look import LIGHT
 from dpdist.operators import Matrix
+from dpdist.page.assets import PREVIEW
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.raster import TALL, WIDE, NoLetter, Picture, Style, letters
 from dpdist.page.charts.scales import scale
 from dpdist.page.content import Content
-from dpdist.page.document import PREVIEW, all_figures
+from dpdist.page.document import all_figures
 from dpdist.page.numbers import capitalised, with_interval
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written

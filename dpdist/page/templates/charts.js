@@ -116,8 +116,8 @@
     }
     // ---- one map in place of those side by side
     function areas(k) {
-      const { name, large: [x, y, scale] } = data.p[k], found = make("g", { transform: `translate(${x} ${y}) scale(${scale})` });
-      found.append(make("use", { href: `#${name}-x`, class: "other" }), ...data.k[state.only].map((c, i) => make("use", { href: `#${name}-${i}`, ...(c < 0 ? { fill: `url(#${name}l)` } : { class: "h" + c }) })));
+      const { name, hatch, large: [x, y, scale] } = data.p[k], found = make("g", { transform: `translate(${x} ${y}) scale(${scale})` });
+      found.append(make("use", { href: `#${name}-x`, class: "other" }), ...data.k[state.only].map((c, i) => make("use", { href: `#${name}-${i}`, ...(c < 0 ? { fill: `url(#${hatch}l)` } : { class: "h" + c }) })));
       return [[found], []];
     }
     function draw() {
@@ -270,9 +270,16 @@
 
     // ---- files
     const name = () => data.release + "-" + data.group.replace(/[^\w]+/g, "-").replace(/^-|-$/g, "").slice(0, 60);
+    // shapes that stand in another chart of the page, for what is to stand without it
+    function complete(svg) {
+      const names = new Set([...svg.querySelectorAll("use")].map((use) => use.getAttribute("href").slice(1))), found = make("defs");
+      found.append(...[...names].filter((name) => !svg.querySelector(`[id="${name}"]`)).map((name) => document.getElementById(name).cloneNode(true)));
+      svg.prepend(found);
+    }
     function drawn() {
       const svg = svgs[Math.max(0, visible())].cloneNode(true), box = svg.viewBox.baseVal, head = 30;
       svg.querySelector("g.here")?.remove();
+      complete(svg);
       const inner = make("g", { transform: `translate(16 ${head + 16})` });
       inner.append(...svg.childNodes);
       const [width, height] = [box.width + 32, box.height + head + 56];
@@ -374,8 +381,11 @@
       const only = Number(view.get("only") ?? -1);
       state.only = tools.only && Number.isInteger(only) && only < (heat ? rows : 0) + several ? only : -1;
       show();
-      if (view.has("embed")) document.body.replaceChildren(element("h1", { className: "embedded" }, data.title), figure, element("p", { className: "soft-text" }, data.source));
-      else { reveal(figure); figure.scrollIntoView(); }
+      if (view.has("embed")) {
+        svgs.forEach(complete);
+        only?.remove();
+        document.body.replaceChildren(element("h1", { className: "embedded" }, data.title), figure, element("p", { className: "soft-text" }, data.source));
+      } else { reveal(figure); figure.scrollIntoView(); }
     };
   }
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute
+from dpdist.domain.nearest import meant
+from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import FoundValues, Values
 from dpdist.spec.attributes.categories import Categories
@@ -64,6 +66,12 @@ class AttributeSpec(OfKinds, Titled):
         examples=["all branches"],
     )
 
+    level_titles: dict[Text, Text] = Field(
+        {},
+        description="what the page calls levels, by their names; by default their names",
+        examples=[{"region": "Region of the world"}],
+    )
+
     @model_validator(mode="after")
     def _one_place(self) -> AttributeSpec:
         if self.total is not None and self.total in (DROP, self.missing, self.other):
@@ -75,7 +83,7 @@ class AttributeSpec(OfKinds, Titled):
     @property
     def measured(self) -> AttributeSpec:
         """The same attribute without the words that only the page shows: they change no digest."""
-        return self.model_copy(update={"title": None, "values": self.values.measured})
+        return self.model_copy(update={"title": None, "level_titles": {}, "values": self.values.measured})
 
     def meant(self, *, periodic: bool) -> Any:
         """What decides which cell of the attribute a record counts in, and what its number is a number of.
@@ -92,7 +100,8 @@ class AttributeSpec(OfKinds, Titled):
         labels = {"missing": self.missing, "other": self.other, "total": self.total}
         given = {name: label for name, label in labels.items() if label is not None}
         words = {"title": self.title, "unit": None, "values": self.values.words(), "outside": self.outside}
-        return {**words, **given, **self.values.facts()}
+        titles = {"level_titles": self.level_titles} if self.level_titles else {}
+        return {**words, **given, **titles, **self.values.facts()}
 
     @property
     def steps(self) -> str:
@@ -118,9 +127,17 @@ class AttributeSpec(OfKinds, Titled):
         Args:
             folder: from which a file of levels is taken.
             everywhere, ordered: as for ``bins``.
+        Raises: InvalidInput for the title of a level that there is not.
         """
         plain = self.bins(name, sizes, everywhere=everywhere, ordered=ordered)
-        return self.values.with_levels(plain, folder or Path())
+        found = self.values.with_levels(plain, folder or Path())
+        known = [level.name for level in found.levels]
+        strange = next((level for level in self.level_titles if level not in known), None)
+        if strange is not None:
+            raise InvalidInput(
+                f"'level_titles' of {name!r} names {strange!r}{meant(strange, known)}; its levels are {', '.join(known) or 'none'}"
+            )
+        return found
 
     def bins(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
         """The domain's attribute without levels.

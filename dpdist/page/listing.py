@@ -1,0 +1,102 @@
+"""The answers that a page lists, for its script: what follows from other numbers or names is not written again."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpdist.language import say
+from dpdist.operators import Matrix
+from dpdist.page.intervals import Ends
+from dpdist.page.numbers import plain
+from dpdist.page.tables import query_names
+from dpdist.workloads import Block
+
+FIRST_ROWS = 50
+"""Answers that are in the page itself: the others are shown by its script."""
+
+Numbers = tuple[Matrix, ...]
+"""Answers, standard errors, half widths, and both ends of the intervals."""
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group whose answers are listed.
+
+    Attributes:
+        place: of its section.
+        ends: between which its true answers lie, and intervals are cut.
+    """
+
+    place: int
+    block: Block
+    numbers: Numbers
+    ends: Ends
+
+    @property
+    def shown(self) -> Matrix:
+        """Which answers are."""
+        return ~np.isnan(self.numbers[0])
+
+    def queries(self, titles: Sequence[str]) -> list[str]:
+        """The names of those that are shown."""
+        names, _ = query_names(self.block, tuple(titles), 0, self.block.queries)
+        return list(names.filter(pa.array(self.shown)).to_pylist())
+
+    def data(self, titles: Sequence[str]) -> dict[str, Any]:
+        """For the script: names as products of values, ends of intervals by half widths, where these give exactly the same."""
+        answer, error, half, low, high = (column[self.shown] for column in self.numbers)
+        queries, parts = self.queries(titles), self._parts(titles)
+        named = [", ".join(filter(None, each)) for each in itertools.product(*parts)] == queries
+        out: dict[str, Any] = {"group": self.place, "answer": answer.tolist()}
+        out |= {"parts": parts} if named else {"query": queries}
+        cut = np.clip(answer - half, *self.ends), np.clip(answer + half, *self.ends)
+        if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(cut, (low, high), strict=True)):
+            return out | {"error": _known(error), "low": _known(low), "high": _known(high)}
+        pairs = list(zip(_known(error), _known(half), strict=True))
+        places = {pair: k for k, pair in enumerate(dict.fromkeys(pairs))}
+        which = [places[pair] for pair in pairs] if len(places) > 1 else []
+        return out | {
+            "ends": [end if math.isfinite(end) else None for end in self.ends],
+            "pairs": list(places),
+            "pair": which,
+        }
+
+    def _parts(self, titles: Sequence[str]) -> list[list[str]]:
+        if not self.block.separable:
+            return []
+        alone = len(self.block.axes) == 1
+        parts = zip(self.block.heads(tuple(titles)), self.block.labels, strict=True)
+        return [
+            [word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts
+        ]
+
+
+def _known(column: Matrix) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in column.tolist()]
+
+
+def first_rows(listed: Sequence[ListedGroup], titles: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """What the table shows before, or without, the page's script."""
+    out: list[tuple[str, str, str, str]] = []
+    for each in listed:
+        if len(out) >= FIRST_ROWS:
+            break
+        answer, error, _, low, high = (column[each.shown] for column in each.numbers)
+        for query, *row in zip(each.queries(titles), answer, error, low, high, strict=True):
+            out.append((query, plain(row[0], 1), _error(row[1]), _interval(*row[2:])))
+    return out[:FIRST_ROWS]
+
+
+def _error(error: float) -> str:
+    return say("not known") if math.isnan(error) else plain(error, 2)
+
+
+def _interval(low: float, high: float) -> str:
+    return say("not known") if math.isnan(low) else say("{low} to {high}", low=plain(low, 1), high=plain(high, 1))
