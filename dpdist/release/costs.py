@@ -65,7 +65,7 @@ def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: G
     if total is None:
         return strategy.workload_cost
     if found is None:
-        total = work.keep(name, np.zeros(1), {"total_variance": total})[1]["total_variance"]
+        total = work.found_once(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
     return float(total) * column(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
 
 

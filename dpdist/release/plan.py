@@ -17,10 +17,11 @@ from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import not_long
-from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.kept import name_for
+from dpdist.mechanisms.optimised import Coa
 from dpdist.mechanisms.planner import best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.operators import Matrix
 from dpdist.page import notebook
 from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
@@ -315,13 +316,14 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     queries, moved = job.workload.queries, job.moved
     if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
         work = Planning(context)
-        name = name_for(queries, "chain", moved, "bounds")
-        found = work.kept(name)
-        if found is None:
+
+        def find() -> tuple[Matrix, dict[str, Any]]:
             work.tell("bounding the optimum for persons")
             bound = work.largest(steps_bound, queries, moved)
-            found = work.keep(name, bound.numbers, bound.facts())
-        proofs.append(PersonsBound.of(found[1], found[0]))
+            return bound.numbers, bound.facts()
+
+        numbers, facts = work.found_once(name_for(queries, "chain", moved, "bounds"), find)
+        proofs.append(PersonsBound.of(facts, numbers))
     return max(proofs, key=lambda each: each.lower_bound, default=None)
 
 

@@ -49,7 +49,7 @@ def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
         principal=asked.eigen.principal,
     )
     needs, work = mechanism.effort(asked.queries), Planning(context)
-    if needs is not None and needs.nominal_seconds > LONG_SECONDS:
+    if needs.nominal_seconds > LONG_SECONDS:
         told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s"
         work.tell(f"{told}; a strategy solved before is read back")
     return mechanism.plan(request, work)
@@ -69,10 +69,16 @@ class Planning:
         stored = store.open(name)
         return store.read(stored), stored.facts
 
-    def keep(self, name: str, values: Matrix, facts: Mapping[str, Any]) -> tuple[Matrix, Mapping[str, Any]]:
-        """Store an array unless one is; the first one stored wins."""
-        stored = self.context.store.put_if_absent(name, values, dict(facts))
-        return self.context.store.read(stored), stored.facts
+    def found_once(
+        self, name: str, find: Callable[[], tuple[Matrix, Mapping[str, Any]]]
+    ) -> tuple[Matrix, Mapping[str, Any]]:
+        """The stored array of a name and its facts, found and stored if there is none; the first one stored wins."""
+        kept = self.kept(name)
+        if kept is None:
+            values, facts = find()
+            stored = self.context.store.put_if_absent(name, values, dict(facts))
+            kept = self.context.store.read(stored), stored.facts
+        return kept
 
     def gram(self, workload: Workload) -> Matrix:
         """W'W: closed form where there is one, rows summed block by block on the engine."""
@@ -98,17 +104,18 @@ class Planning:
         """Show how planning goes."""
         self.context.progress("plan", line)
 
-    def watcher(self, checkpoint: str = "") -> _Watcher:
-        """A callback that shows steps and keeps their dual weights."""
-        return _Watcher(self.context.store, checkpoint, self.context.progress)
+    def watcher(self) -> _Watcher:
+        """A callback that shows steps."""
+        return _Watcher(self.context.store, "", self.context.progress)
+
+    def resumed(self, name: str, solve: Callable[..., _T], given: Workload | Matrix, needed_bytes: int) -> _T:
+        """The solve on the largest worker, from where the last one stopped: also when the worker that ran it died."""
+        watcher = _Watcher(self.context.store, _checkpoint(name), self.context.progress)
+        return self.largest(partial(_resuming, watcher, solve), given, needed_bytes=needed_bytes)
 
     def forget(self, name: str) -> None:
         """Delete a checkpoint."""
-        self.context.store.delete(name)
-
-    def resuming(self, checkpoint: str, solve: Callable[..., _T]) -> Callable[[Any], _T]:
-        """The solve, from where the last one stopped: also when the worker that ran it died."""
-        return partial(_resuming, self.context.store, checkpoint, self.watcher(checkpoint), solve)
+        self.context.store.delete(_checkpoint(name))
 
     def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
         """AM's strategy, its groups solved by the workers."""
@@ -146,16 +153,17 @@ class _Watcher:
         return _Watcher, (self.store, self.checkpoint, silent)
 
 
-def _resuming(store: Store, checkpoint: str, tell: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
-    return solve(given, on_step=tell, start=_resumed(store, checkpoint))
+def _checkpoint(name: str) -> str:
+    return f"{name}-checkpoint.json"
 
 
-def _resumed(store: Store, checkpoint: str) -> Matrix | None:
-    """The dual weights of an interrupted solve, if there are any."""
+def _resuming(watcher: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
+    """The solve from the dual weights of an interrupted one, if there are any."""
     try:
-        return np.array(store.read_document(checkpoint)["dual"])
+        start = np.array(watcher.store.read_document(watcher.checkpoint)["dual"])
     except StoreError:
-        return None
+        start = None
+    return solve(given, on_step=watcher, start=start)
 
 
 def gram(context: Context, workload: Workload) -> Matrix:

@@ -101,7 +101,7 @@ class Star(Mechanism):
     def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         cells = request.workload.shape[1]
         rows: Matrix = np.vstack([np.eye(cells), np.ones(cells)])
         made = StarStrategy(self.name, Dense(rows), solve=CLOSED_FORM)
