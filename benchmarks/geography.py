@@ -41,8 +41,8 @@ from dpdist.grids.node_variances import NodeVariances, Passes
 from dpdist.operators import Matrix
 from dpdist.strategies import nested
 from dpdist.workloads import Workload
-from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.nested import Hierarchy, nested_of
+from dpdist.workloads.products import listed_marginals
 
 LEVELS = ("state", "county", "tract", "group")
 FAMILIES = (50, 50, 20, 4)

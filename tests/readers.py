@@ -24,7 +24,7 @@ from dpdist.machine.engine import Engine
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import exact_measurement
+from dpdist.release.measure import exact_measurement
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.workloads import Block, Workload
 

@@ -23,7 +23,7 @@ import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.privacy.ledger import opened
 from dpdist.records.columns import Column
-from dpdist.release.assumed import assumed
+from dpdist.release.predicted import assumed
 from dpdist.session import PlannedRelease
 from dpdist.workloads import explicit
 from flows.studio import command, drafts

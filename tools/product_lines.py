@@ -62,7 +62,7 @@ def main() -> None:
     for name, count in files.most_common(asked.files):
         print(f"{count:7,}  {name}")
     total = sum(rooms.values())
-    print(f"{total:7,}  lines, {characters / total:.1f} characters each in the mean")
+    print(f"{total:7,}  lines, {characters / total:.2f} characters each in the mean")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Reader
 from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes, shard_bytes, small_enough
 from dpdist.grids.coefficients import Form
+from dpdist.grids.dense import OverCells
 from dpdist.grids.estimate import Shared
-from dpdist.grids.joint import OverCells
 from dpdist.grids.node_rows import NodeRows
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace

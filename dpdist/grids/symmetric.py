@@ -17,11 +17,9 @@ from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes, small_enough
-from dpdist.grids.columns import row_blocks
-from dpdist.grids.dense import completed
+from dpdist.grids.columns import exact_norms, row_blocks
+from dpdist.grids.dense import OverCells, completed
 from dpdist.grids.estimate import left_inverse
-from dpdist.grids.joint import OverCells
-from dpdist.grids.norms import exact_norms
 from dpdist.grids.row_space import RowSpace
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.terms import row_squares

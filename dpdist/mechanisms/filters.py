@@ -20,7 +20,6 @@ from dpdist.mechanisms.kept import kept_dense, name_for, name_of
 from dpdist.strategies.bands import Visitors, answers_in_bands, banded
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.buffers import buffered, is_growing_sum
-from dpdist.strategies.extended import through_horizons
 from dpdist.strategies.filters import (
     answers_growing,
     convolution,
@@ -28,6 +27,7 @@ from dpdist.strategies.filters import (
     is_convolution,
     is_past,
     square_root,
+    through_horizons,
 )
 from dpdist.strategies.lower_factors import continued, of_one_series, over_series, triangular
 from dpdist.strategies.needs import Effort, effort

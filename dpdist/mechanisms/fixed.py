@@ -19,8 +19,7 @@ from dpdist.mechanisms.base import (
     takes_much,
 )
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.direct import gaussian, laplace
-from dpdist.strategies.fixed import hierarchical, identity, nodes, wavelet
+from dpdist.strategies.fixed import gaussian, hierarchical, identity, laplace, nodes, wavelet
 from dpdist.strategies.needs import NOMINAL_RATE, worst_row_bytes
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_cells

@@ -9,9 +9,8 @@ from dpdist.mechanisms.base import REACH, AutoComparison, Mechanism, PlanWorkspa
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.cuboids import bmax, datacube
 from dpdist.strategies.fixed import identity
-from dpdist.strategies.marginal_optima import fourier, marginal_minimax, marginal_optimum, marginal_weights
+from dpdist.strategies.marginal_optima import bmax, datacube, fourier, marginal_minimax, marginal_optimum, marginal_weights
 from dpdist.strategies.needs import Effort, residual_bytes
 from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy

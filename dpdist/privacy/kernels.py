@@ -16,8 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dpdist.privacy.distributions import GAUSSIAN, Kind
-from dpdist.privacy.thresholds import BATCH, FAST, FAST_TABLE
+from dpdist.privacy.distributions import BATCH, FAST, FAST_TABLE, GAUSSIAN, Kind
 
 _KEPT = "NUMBA_CACHE_DIR" in os.environ
 """Whether compiled samplers are kept on disk: only in a folder that was named, because what lies there is run."""

@@ -15,8 +15,7 @@ from dpdist.domain import Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.process.durable import rename
-from dpdist.process.private import private_file, private_folder
+from dpdist.process.private import private_file, private_folder, rename
 from dpdist.process.threads import in_order
 from dpdist.records import listing
 from dpdist.records.column_types import ColumnType

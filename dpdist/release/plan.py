@@ -11,8 +11,8 @@ from typing import Any, cast
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import Grid, Norm
+from dpdist.grids.dense import JOINT_CELLS
 from dpdist.grids.fitted_tables import few_cells
-from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
@@ -31,13 +31,12 @@ from dpdist.privacy.distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.ledger import DatasetBudget, StreamPart
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
+from dpdist.release.certificate import method
 from dpdist.release.chosen import facts_before, prepared
 from dpdist.release.context import Context
-from dpdist.release.costs import column, for_persons
-from dpdist.release.design import Design
+from dpdist.release.design import Design, column, for_persons
 from dpdist.release.lower_bounds import lower_bound, lower_bound_bytes
 from dpdist.release.means import check_means
-from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
 from dpdist.release.setting import setting_of
 from dpdist.release.which_noise import WhichNoise, too_many, which_noise

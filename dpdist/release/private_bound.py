@@ -21,8 +21,7 @@ from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, cou
 from dpdist.privacy.noise import Noise
 from dpdist.quantities import beyond
 from dpdist.quantities.left_out import SEEN, NoisyCounts
-from dpdist.records.beyond import counts_of_amounts, records_of_persons
-from dpdist.records.per_person import CountedSizes
+from dpdist.records.beyond import CountedSizes, counts_of_amounts, records_of_persons
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
 from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound

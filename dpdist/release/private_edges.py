@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.edges import EdgesRule, edges_rule
-from dpdist.records.beyond import steps_of_records
-from dpdist.records.per_person import CountedSizes
+from dpdist.records.beyond import CountedSizes, steps_of_records
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import PredictedErrors, PrivateChoice
 from dpdist.spec.found_first import FoundEdges

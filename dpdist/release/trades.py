@@ -12,10 +12,9 @@ import numpy as np
 from dpdist.domain.amounts import Amounts
 from dpdist.errors import InvalidInput
 from dpdist.privacy.noise import NORMAL_95
-from dpdist.release.assumed import assumed
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan, plan
-from dpdist.release.predicted import predicted
+from dpdist.release.predicted import assumed, predicted
 from dpdist.spec.other_bounds import Assumptions, OtherBound, end_of
 
 

@@ -36,7 +36,7 @@ from dpdist.stability import Distance, Neighbours
 from dpdist.strategies.needs import Limits
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.kinds import is_long
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any, cast
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.identities import digest_of
 from dpdist.release.ahead import check_refusals
-from dpdist.release.assumed import Shape, assumed
 from dpdist.release.context import running
 from dpdist.release.extent import plans_in_one_process
 from dpdist.release.plan import Plan
+from dpdist.release.predicted import Shape, assumed
 from dpdist.session import PlannedRelease
 from dpdist.session.errors import Errors
 from dpdist.session.parts import check

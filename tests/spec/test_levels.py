@@ -11,7 +11,7 @@ import pytest
 from dpdist.domain import Attribute, even_edges
 from dpdist.domain.times import Every, Times
 from dpdist.errors import InvalidInput
-from dpdist.spec.levels import level_of
+from dpdist.spec.attributes.base import level_of
 
 
 def dates(first: str, steps: int, every: Every = "day") -> Attribute:
@@ -70,7 +70,7 @@ def test_hours_lie_in_days_and_months_in_years() -> None:
 def test_steps_that_are_no_parts_are_refused(
     attribute: Attribute, every: Every, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdist.spec.levels.MOST_STEPS", 32)
+    monkeypatch.setattr("dpdist.spec.attributes.base.MOST_STEPS", 32)
     with pytest.raises(InvalidInput, match=told):
         level_of(attribute, "a", every)
 

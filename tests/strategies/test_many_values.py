@@ -31,7 +31,7 @@ from dpdist.release.planning import Planning
 from dpdist.sizes import Sizes
 from dpdist.stability import Neighbours
 from dpdist.strategies import effort, symmetric
-from dpdist.strategies.direct import gaussian, laplace
+from dpdist.strategies.fixed import gaussian, laplace
 from dpdist.strategies.marginal_optima import marginal_weights
 from dpdist.strategies.needs import NO_LIMITS, Limits, product_bytes, worst_orbit_bytes
 from dpdist.workloads import Workload, marginals, products, union

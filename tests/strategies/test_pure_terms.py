@@ -27,7 +27,7 @@ from dpdist.strategies.learnt_products import _Factor
 from dpdist.strategies.pure_marginals import log_cost
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
 from dpdist.workloads import Block, Workload, explicit, marginals, prefix
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from tests import small
 
 

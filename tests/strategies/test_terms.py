@@ -43,7 +43,7 @@ from dpdist.workloads import (
     relative,
     union,
 )
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 from tests import small
 from tests.readers import of_block

@@ -1,4 +1,4 @@
-"""Intervals and boxes."""
+"""Queries along an order: intervals, and everything up to each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpdist.errors import InvalidInput
 from dpdist.spec.queries.base import BY, OverOrder, check_listable, for_each
 from dpdist.spec.values import End, SpecPart
 from dpdist.workloads import Workload
-from dpdist.workloads.ranges import boxes, ranges_of
+from dpdist.workloads.ranges import boxes, cdf, ranges_of
 
 
 class RangesSpec(SpecPart):
@@ -95,3 +95,26 @@ def _interval(domain: Domain, name: str, low: float | str, high: float | str) ->
             f"{', '.join(f'{e:g}' for e in edges[:10])}{' ...' if edges.size > 10 else ''}"
         )
     return int(first[0]), int(last[0])
+
+
+class CdfSpec(SpecPart):
+    """Counts of the records at or below each value of an ordered attribute."""
+
+    of: str = Field(
+        description="an attribute with an order: one with 'edges', with 'from' and 'to', or with 'dates'", examples=["age"]
+    )
+    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
+
+
+class CdfQuery(OverOrder):
+    """A cumulative distribution of an attribute, for each combination of others."""
+
+    cdf: CdfSpec = Field(description="counts of the records at or below each value: a cumulative distribution")
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        check_listable(domain)
+        self.check(domain)
+        return cdf(domain, self.cdf.of, self.cdf.by)
+
+    def question(self) -> str:
+        return f"counts at or below each value of {self.cdf.of}{for_each(self.cdf.by)}"
