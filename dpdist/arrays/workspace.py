@@ -82,12 +82,10 @@ class InMemory:
 
     def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
         """The vector, computed."""
-        del name, facts
         return vector if isinstance(vector, Held) else Held(vector.read(0, vector.size))
 
     def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """None: nothing is kept."""
-        del name
         return None
 
     def fold(
@@ -118,12 +116,10 @@ class InMemory:
         on_done: OnDone | None = None,
     ) -> list[Vector]:
         """All of it at once."""
-        del names, rows, on_done
         return [Held(values) for values in function(0, size)]
 
     def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """The computation, here."""
-        del needed_bytes
         return function(*arguments)
 
     @contextmanager

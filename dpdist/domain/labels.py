@@ -41,7 +41,6 @@ class EvenEdges(Sequence[float]):
         return float(self.first + range(len(self))[place] * self.width)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        del copy
         return (self.first + self.width * np.arange(len(self))).astype(dtype or np.float64)
 
 

@@ -143,7 +143,6 @@ class Grid(ABC):
     def total_variance(self, workload: Workload, work: Workspace) -> float | None:
         """Total variance of all (weighted) answers for noise of deviation 1, as the whole numbers have it. None where rounding left the
         strategy as it was, up to a factor."""
-        del workload, work
         return None
 
     def over_several(self, moved: Distance) -> Grid | None:
@@ -168,7 +167,6 @@ class Grid(ABC):
 
     def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         """z + noise, drawn where it is read. Only ``dpdist.release.measure`` calls it, with the key of a reserved charge (law 1)."""
-        del budget
         return Noisy(exact, key, noise)
 
     def row_blocks(self) -> Iterator[Matrix] | None:
@@ -178,7 +176,6 @@ class Grid(ABC):
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         """Whether one estimate of all cells can be made of a measurement (``jointly``: and of others), before anything is measured."""
-        del cells, jointly
         return False
 
     def estimate(
@@ -205,7 +202,6 @@ class Grid(ABC):
 
     def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
         """The tables that were chosen while they were measured, in their order; none where the spec alone decides."""
-        del measured, noise
         return ()
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
@@ -261,7 +257,6 @@ class Counts:
 
 
 def _sum(start: int, values: Matrix) -> int:
-    del start
     return int(values.sum())
 
 

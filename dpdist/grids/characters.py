@@ -130,7 +130,6 @@ class CharacterGrid(Grid):
 
 
 def _product(start: int, count: int, weights: Matrix, turned: Matrix) -> Matrix:
-    del start, count
     return weights * turned
 
 
@@ -171,13 +170,11 @@ def _reading(cells: int, asked: Matrix, weights: Matrix) -> Matrix:
 
 
 def _reading_squares(cells: int, start: int, asked: Matrix, weights: Matrix) -> float:
-    del start
     found = _reading(cells, asked, weights)
     return float(found @ found)
 
 
 def _read(cells: int, start: int, count: int, asked: Matrix, weights: Matrix, measured: Matrix) -> Matrix:
-    del start, count
     return _reading(cells, asked, weights) * measured
 
 
@@ -197,5 +194,4 @@ def character_grid(coefficients: Coefficients, *, neighbours: Neighbours, most_r
 
 
 def _squared(start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return values * values

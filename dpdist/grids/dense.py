@@ -295,7 +295,6 @@ class DirectGrid(DenseGrid):
 
 
 def _times(factor: int, start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return np.asarray(np.multiply(values, factor, out=values if values.flags.writeable else None))
 
 

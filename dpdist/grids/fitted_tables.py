@@ -250,7 +250,6 @@ def _folded(answers: Vector, cut: float, ranges: Sequence[tuple[int, int]], work
 
 
 def _above(cut: float, start: int, values: Matrix) -> tuple[float, int, float]:
-    del start
     kept = values[values > cut]
     return float(kept.sum()), int(kept.size), float(values.max())
 

@@ -187,26 +187,22 @@ class NestedReader(TransformReader):
 
 def transposed(start: int, slab: Matrix) -> Matrix:
     """Some rows as parts of columns."""
-    del start
     return np.ascontiguousarray(slab.T)
 
 
 def as_it_is(start: int, gathered: Matrix) -> tuple[Matrix]:
     """Some rows, put together again."""
-    del start
     return (gathered,)
 
 
 def _measured(shared: SharedRows, before: int, start: int, gathered: Matrix) -> tuple[Matrix]:
     """z of some lines, each of which is some columns."""
-    del start
     lines = gathered.shape[0]
     return (shared.rows.measure(gathered.reshape(lines * before, -1)).reshape(lines, -1),)
 
 
 def _read(shared: SharedRows, nodes: Shared, levels: Matrix, before: int, start: int, slab: Matrix) -> Matrix:
     """What some lines say of all that is asked for, (queries of a column, lines)."""
-    del start
     parts = np.split(nodes.values, np.cumsum(levels[:, 1])[:-1])
     asked = tuple(CountedNodes(int(level), part) for (level, _), part in zip(levels, parts, strict=True))
     return _answered(shared.rows, asked, before, slab.reshape(slab.shape[0] * before, -1))

@@ -250,7 +250,6 @@ def moved_squared(
 
 def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
     """All factors but the first: (columns, rows of the slab, 2), the products modulo 2^64 and the bits of the real ones."""
-    del start
     table = slab.reshape(-1, *term.shape[1:])
     wrapped, real = term.products(table, table.astype(np.float64), tuple(range(1, len(term.factors))))
     parts = (wrapped.reshape(slab.shape[0], -1), real.reshape(slab.shape[0], -1).view(np.int64))
@@ -258,7 +257,6 @@ def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
 
 
 def _first_attribute(term: IntegerTerm, start: int, gathered: Matrix) -> tuple[Matrix]:
-    del start
     wrapped = np.ascontiguousarray(gathered[:, :, 0].T)
     real = np.ascontiguousarray(gathered[:, :, 1].T).view(np.float64)
     wrapped, real = term.products(wrapped, real, (0,))

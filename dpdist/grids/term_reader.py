@@ -187,7 +187,6 @@ Line = tuple[Operator, Matrix]
 
 
 def _read_first(line: Line, unit: float, start: int, slab: Matrix) -> Matrix:
-    del start
     factor, inverse = line
     return np.asarray(factor.matvec(inverse @ np.ascontiguousarray(slab.T.astype(np.float64) * unit)))
 

@@ -143,7 +143,6 @@ class TriangularReader(TransformReader):
 
     def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
         """Answers of all steps, and the error of each."""
-        del work, on_done
         grid, (each,) = self.grid, filters_of(self.workload)
         factor = grid.factor.astype(np.float64)
         z = held(measured).reshape(grid.steps, grid.series).astype(np.float64)

@@ -186,12 +186,10 @@ class Mechanism(ABC):
 
     def refuses(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload, in a sentence; None if it can."""
-        del workload
         return None
 
     def certifies(self, question: AutoComparison) -> bool:
         """Whether its strategy is the certified optimum, so that others need not be compared."""
-        del question
         return False
 
     def passed_over(self, question: AutoComparison) -> str | None:
@@ -213,7 +211,6 @@ class Mechanism(ABC):
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         """How a mechanism that fits recommends itself where an optimum does not; None where it does not."""
-        del workload, memory_bytes
         return None
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:

@@ -255,7 +255,6 @@ class WeightedDesign(Mechanism):
     optimiser = "weighted_design"
 
     def passed_over(self, question: AutoComparison) -> str:
-        del question
         return "has more error than 'p-identity' on ranges, but may have less on marginals; ask for it by name to compare"
 
     def planning_bytes(self, workload: Workload) -> int:

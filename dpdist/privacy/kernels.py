@@ -29,10 +29,8 @@ _PIECE = 512
 @intrinsic
 def _as_float(typing_context: Any, bits: Any) -> Any:
     """The float64 with the given bit pattern."""
-    del typing_context, bits
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate

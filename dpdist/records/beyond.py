@@ -75,20 +75,7 @@ def read_records(source: Source, domain: Domain) -> Iterator[RecordsOfFile]:
 Excess = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class CountedBeyond:
-    """The exact numbers in units, and how many records were read."""
-
-    values: NDArray[np.int64] = field(repr=False)
-    read: int = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the numbers: only a commitment of it may be written down."""
-        return hashlib.sha256(self.values.astype("<i8").tobytes()).hexdigest()
-
-
-def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool) -> CountedBeyond:
+def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool) -> CountedSizes:
     """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
@@ -104,7 +91,7 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
             read += found.read
             for place, column in enumerate(columns):
                 sums[place] += rule.of_amounts(_given(_excess(found, column, source)[found.kept]))
-        return CountedBeyond(np.concatenate(sums), read)
+        return CountedSizes(np.concatenate(sums), read)
     rows, excess, read = _held(source, domain, columns, _excess)
     kept = kept_records(source, domain, rows)
     person = np.unique(rows[["high", "low"]], return_inverse=True)[1].reshape(-1)
@@ -113,7 +100,7 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
         several = np.unique(np.stack([person, groups_of(rows, domain)]), axis=1)[0]
     lost = np.bincount(several, minlength=counted.size) - counted
     blocks = [] if rule.most is None else [rule.of_persons(counted.astype(np.int64), lost.astype(np.int64))]
-    return CountedBeyond(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
+    return CountedSizes(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
 
 
 def records_of_persons(source: Source, domain: Domain, most: int, *, groups: bool = False) -> CountedSizes:

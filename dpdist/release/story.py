@@ -59,7 +59,6 @@ class StepRunner(Protocol):
 
 def plainly(name: str, work: Callable[[], _T]) -> _T:
     """The step runner that adds nothing."""
-    del name
     return work()
 
 

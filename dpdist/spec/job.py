@@ -92,12 +92,10 @@ class OneOff:
 
     def facts(self, cells: int) -> dict[str, Any] | None:
         """What a certificate says of the series: there is none."""
-        del cells
         return None
 
     def promised_steps(self, columns: Mapping[str, str]) -> str | None:
         """The steps that a promise of participations is about: none are told apart."""
-        del columns
         return None
 
 
@@ -146,7 +144,6 @@ class GrowingSeries:
 
     def published(self, queries: Workload) -> Workload:
         """The queries of the steps so far."""
-        del queries
         return self.queries_of_steps(self.steps)
 
     def queries_of_steps(self, steps: int) -> Workload:

@@ -119,13 +119,11 @@ def _roots(factors: Sequence[float], least: float, spectra: Sequence[Matrix]) ->
 
 
 def _largest(factors: Sequence[float], start: int, *spectra: Matrix) -> float:
-    del start
     return float(_roots(factors, 0.0, spectra).max() ** 2)
 
 
 def _root_sums(factors: Sequence[float], least: float, start: int, *spectra: Matrix) -> list[float]:
     """The sum of the roots, and of each formula's squared eigenvalues over the roots."""
-    del start
     roots = _roots(factors, least, spectra)
     asked = roots > 0
     below = np.where(asked, roots, 1.0)
@@ -133,7 +131,6 @@ def _root_sums(factors: Sequence[float], least: float, start: int, *spectra: Mat
 
 
 def _scales(factors: Sequence[float], least: float, total: float, start: int, count: int, *spectra: Matrix) -> Matrix:
-    del start, count
     return np.sqrt(_roots(factors, least, spectra) / total)
 
 

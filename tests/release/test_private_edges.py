@@ -26,7 +26,7 @@ from dpdist.release.chosen import preliminary_of
 from dpdist.release.context import Context, silent
 from dpdist.release.count import files_of
 from dpdist.release.plan import plan
-from dpdist.release.private_edges import EdgesChoice, inner_edges
+from dpdist.release.private_choices import EdgesChoice, inner_edges
 from dpdist.spec import load
 from tests import small
 from tests.privacy.test_edges import chances, told_apart
