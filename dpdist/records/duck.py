@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.records import file_tables
+from dpdist.errors import InvalidSpec
+from dpdist.records import file_tables, query_limits
 from dpdist.records.packages import package
 
 if TYPE_CHECKING:
@@ -20,71 +17,6 @@ if TYPE_CHECKING:
 
     from dpdist.records.file_tables import Files
     from dpdist.records.sources import ArrowStream
-
-SECONDS, DISK_GIB = "DPDIST_QUERY_SECONDS", "DPDIST_QUERY_DISK_GIB"
-"""Environment variables of the process that reads the records: neither a spec nor a client of the measuring service sets them."""
-DEFAULTS = {SECONDS: 3600.0, DISK_GIB: 16.0}
-AGAIN_SECONDS = 0.5
-"""A query is interrupted this often until it ends: an interrupt between two of its statements is lost."""
-
-
-def limit(name: str) -> float:
-    """The limit that an environment variable sets, or its default. Raises: InvalidInput."""
-    text = os.environ.get(name)
-    try:
-        found = DEFAULTS[name] if not text else float(text)
-    except ValueError:
-        found = math.nan
-    if not (0 < found < math.inf):
-        raise InvalidInput(f"{name} is {text!r}; give a number above 0, or leave it out for {DEFAULTS[name]:g}")
-    return found
-
-
-def disk_bytes() -> int:
-    """What a query, or the sorting of records, may write into its folder of temporary files."""
-    return int(limit(DISK_GIB) * 2**30)
-
-
-def took_too_long() -> InvalidSpec:
-    """The refusal of a query that runs longer than it may."""
-    return InvalidSpec(
-        f"'records.sql' ran longer than {limit(SECONDS):g} s and was ended; make it do less, or raise {SECONDS}"
-    )
-
-
-def took_too_much() -> InvalidSpec:
-    """The refusal of a query that takes more disk than it may."""
-    return InvalidSpec(
-        f"reading the records needs more than its part of the memory and {limit(DISK_GIB):g} GiB of disk; make the query do less, or raise "
-        f"{DISK_GIB}"
-    )
-
-
-@contextmanager
-def ended_in_time(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Interrupt what the block runs when its time is over. Raises: InvalidSpec in place of what the interrupt raises."""
-    seconds, ended, over = limit(SECONDS), threading.Event(), threading.Event()
-
-    def watch() -> None:
-        if ended.wait(seconds):
-            return
-        over.set()
-        while not ended.is_set():
-            interrupt()
-            ended.wait(AGAIN_SECONDS)
-
-    watching = threading.Thread(target=watch, name="limit of a query", daemon=True)
-    watching.start()
-    try:
-        yield
-    except Exception:
-        if over.is_set():
-            raise took_too_long() from None
-        raise
-    finally:
-        ended.set()
-        watching.join()
-
 
 LEAST_BYTES = 64 * 2**20
 _WITHOUT_ROOM = "Out of Memory Error"
@@ -113,7 +45,7 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
     target = ":memory:" if place is None else str(place)
     with duckdb.connect(target, read_only=place is not None, config=config) as connection:
         connection.execute(
-            f"SET max_temp_directory_size = '{disk_bytes()}B'; "  # as a part of 'config' it would bound nothing (2.0.0)
+            f"SET max_temp_directory_size = '{query_limits.disk_bytes()}B'; "  # as a part of 'config' it would bound nothing (2.0.0)
             "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
         ).fetchall()
         try:
@@ -121,7 +53,7 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
         except (duckdb.OutOfMemoryException, OSError) as error:
             if isinstance(error, OSError) and _WITHOUT_ROOM not in str(error):
                 raise
-            raise took_too_much() from None
+            raise query_limits.took_too_much() from None
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from dpdist.machine.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.private import private_folder, rename
-from dpdist.records import duck
+from dpdist.records import duck, query_limits
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
 from dpdist.records.pushed import DIALECTS, PushedDown
@@ -128,8 +128,6 @@ def _write_in_order(
     """Write what is counted of records, whose order and whose types follow from these alone."""
     import pyarrow as pa
 
-    from dpdist.records import duck
-
     failed: list[Exception] = []
     used = as_used(pa.RecordBatchReader.from_stream(records), uses, types)
     extra = "sql" if kind == "query" else kind
@@ -212,7 +210,6 @@ class Query(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
-        from dpdist.records import duck
         from dpdist.records.file_tables import Files
 
         place = _secret(self.connection)
@@ -231,7 +228,7 @@ class Query(RecordTable):
         with (
             _first_told(failed),
             duck.connected(file, spill, memory_bytes) as connection,
-            duck.ended_in_time(connection.interrupt),
+            query_limits.ended_in_time(connection.interrupt),
         ):
             yield "", duck.selected(connection, self.asked("duckdb"), Files(self.folder, self.types, self.grammar), failed)
 
@@ -278,7 +275,7 @@ def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
         except Exception as error:
             state = getattr(error, "sqlstate", None)
             if state == _CANCELLED or _TIMED_OUT in str(error):
-                raise duck.took_too_long() from None
+                raise query_limits.took_too_long() from None
             changes, none = _CHANGES.search(str(error)), state == _SYNTAX
             if not (changes or none):
                 raise
@@ -296,7 +293,7 @@ def _with_option(url: str) -> str:
     options = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
     own = " ".join(value for name, value in options if name == "options")
     given = [(name, value) for name, value in options if name != "options"]
-    limited = f"-c statement_timeout={int(duck.limit(duck.SECONDS) * 1000)} {own} {_READ_ONLY}"
+    limited = f"-c statement_timeout={int(query_limits.limit(query_limits.SECONDS) * 1000)} {own} {_READ_ONLY}"
     return urlunsplit(parts._replace(query=urlencode([*given, ("options", " ".join(limited.split()))], quote_via=quote)))
 
 

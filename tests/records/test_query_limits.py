@@ -12,9 +12,9 @@ import pytest
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.records import duck, extracts
-from dpdist.records.duck import DISK_GIB, SECONDS
+from dpdist.records import duck, extracts, query_limits
 from dpdist.records.extracts import Query, extracted
+from dpdist.records.query_limits import DISK_GIB, SECONDS
 from dpdist.records.used import Use
 from tests import small
 from tests.postgres import Server
@@ -61,7 +61,7 @@ def test_an_interrupt_that_is_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch
             second.set()
 
     def work() -> Iterator[None]:
-        with duck.ended_in_time(interrupt):
+        with query_limits.ended_in_time(interrupt):
             assert second.wait(60)
             raise OSError
         yield
@@ -86,7 +86,7 @@ def test_a_query_of_postgresql_that_never_ends_is_ended(
 
 def test_a_query_takes_no_more_disk_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same query is refused with 10 MB of disk, and read with the default; what sorts rows has the same limit."""
-    assert (duck.limit(SECONDS), duck.limit(DISK_GIB)) == (3600, 16)
+    assert (query_limits.limit(SECONDS), query_limits.limit(DISK_GIB)) == (3600, 16)
     assert read(Query(SPILLS, None, tmp_path), tmp_path / "other", 2**26).path.is_file()
     monkeypatch.setenv(DISK_GIB, "0.01")
     with pytest.raises(InvalidSpec, match=r"and 0.01 GiB of disk; make the query do less, or raise DPDIST_QUERY_DISK_GIB"):
@@ -103,7 +103,7 @@ def test_a_query_takes_no_more_disk_than_it_may(tmp_path: Path, monkeypatch: pyt
 def test_a_limit_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECONDS, text)
     with pytest.raises(InvalidInput, match=f"{SECONDS} is '{text}'; give a number above 0, or leave it out for 3600"):
-        duck.limit(SECONDS)
+        query_limits.limit(SECONDS)
 
 
 def test_files_that_are_none_are_not_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dpdist.domain import Domain, line_name
 from dpdist.spec.queries.base import BY, OverLine, check_listable, for_each
 from dpdist.spec.values import SpecPart
 from dpdist.workloads import Workload
-from dpdist.workloads.ranges import relations
+from dpdist.workloads.relations import relations
 
 Bound = Annotated[int, Field(ge=-(2**53), le=2**53)]
 """A number that is exact as a floating-point number."""
