@@ -27,8 +27,9 @@ from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.machine.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.process.private import private_folder, rename
-from dpdist.records import duck, query_limits
+from dpdist.process.durable import rename
+from dpdist.process.private import private_folder
+from dpdist.records import query_limits
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
 from dpdist.records.pushed import DIALECTS, PushedDown
@@ -128,6 +129,8 @@ def _write_in_order(
     """Write what is counted of records, whose order and whose types follow from these alone."""
     import pyarrow as pa
 
+    from dpdist.records import duck
+
     failed: list[Exception] = []
     used = as_used(pa.RecordBatchReader.from_stream(records), uses, types)
     extra = "sql" if kind == "query" else kind
@@ -210,6 +213,7 @@ class Query(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+        from dpdist.records import duck
         from dpdist.records.file_tables import Files
 
         place = _secret(self.connection)
@@ -327,6 +331,7 @@ class DeltaTable(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+        del spill, memory_bytes
         deltalake = package("deltalake", "delta")
         table = deltalake.DeltaTable(self.place, version=self.version)
         yield str(table.version()), table.to_pyarrow_dataset().scanner().to_reader()
@@ -349,6 +354,7 @@ class IcebergTable(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+        del spill, memory_bytes
         catalogs = package("pyiceberg.catalog", "iceberg")
         catalog, _, name = self.table.partition(".")
         table = catalogs.load_catalog(catalog).load_table(name)
