@@ -27,8 +27,7 @@ from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.machine.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.process.durable import rename
-from dpdist.process.private import private_folder
+from dpdist.process.private import private_folder, rename
 from dpdist.records import query_limits
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
