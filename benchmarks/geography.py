@@ -36,7 +36,7 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain, Level
 from dpdist.grids.answers import Answers
 from dpdist.grids.nearest_levels import LevelFit
-from dpdist.grids.node_rows import NodeRows
+from dpdist.grids.nested import NodeRows
 from dpdist.grids.node_variances import NodeVariances, Passes
 from dpdist.operators import Matrix
 from dpdist.strategies import nested

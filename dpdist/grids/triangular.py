@@ -17,6 +17,7 @@ from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.columns import sensitivity_squared
+from dpdist.grids.filters import SeriesGrid
 from dpdist.grids.participations import (
     CHAINS,
     Crossing,
@@ -27,7 +28,6 @@ from dpdist.grids.participations import (
     squared_of_rows,
 )
 from dpdist.grids.product_space import ListedFactor
-from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Identity, Matrix

@@ -13,7 +13,7 @@ from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.dual_weights import MOST_KEPT
+from dpdist.strategies.bounds import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.strategies.proofs import LargestBound, PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy

@@ -31,7 +31,7 @@ from dpdist.strategies.needs import (
     worst_factor_bytes,
 )
 from dpdist.strategies.oblique_bases import oblique
-from dpdist.strategies.products import kronecker, kronecker_worst
+from dpdist.strategies.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.pure_marginals import unmeasurable, weighted_marginals
 from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.residual_bases import residual

@@ -16,7 +16,7 @@ from dpdist.release.context import Context
 from dpdist.release.planning import Planning, gram
 from dpdist.strategies import Strategy, laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE
-from dpdist.strategies.dual_weights import dual_weights
+from dpdist.strategies.bounds import dual_weights
 from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Workload

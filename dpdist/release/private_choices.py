@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dpdist.domain import Attribute
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.edges import EdgesRule, edges_rule
-from dpdist.privacy.quantiles import QuantileRules, quantiles
+from dpdist.privacy.quantiles import EdgesRule, QuantileRules, edges_rule, quantiles
 from dpdist.records.beyond import CountedSizes, CountedValues, steps_of_records, values_by_group
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import PredictedErrors, Preliminary

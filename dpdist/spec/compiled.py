@@ -12,8 +12,7 @@ from dpdist.identities import canonical
 from dpdist.look import PLAIN
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.private import Private
-from dpdist.spec.attributes.private_edges import PrivateEdges
+from dpdist.spec.attributes.private import Private, PrivateEdges
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.found_first import (

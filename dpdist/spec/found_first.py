@@ -18,7 +18,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import shares
 from dpdist.privacy.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGE, SELECTION
 from dpdist.spec.attributes import SelectionSpec
-from dpdist.spec.attributes.private_edges import EdgesSelectionSpec
+from dpdist.spec.attributes.private import EdgesSelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.records import Person

@@ -21,7 +21,7 @@ from dpdist.strategies.nested_levels import nested
 from dpdist.strategies.oblique_bases import oblique
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
-from dpdist.strategies.products import kronecker
+from dpdist.strategies.product_bound import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
 from dpdist.strategies.residual_bases import residual
 from dpdist.strategies.table_rounds import adaptive

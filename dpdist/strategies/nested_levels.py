@@ -10,8 +10,7 @@ import numpy as np
 import scipy
 
 from dpdist.grids.base import GRID_BITS, Grid
-from dpdist.grids.nested import SPACING, NestedGrid
-from dpdist.grids.node_rows import NodeRows
+from dpdist.grids.nested import SPACING, NestedGrid, NodeRows
 from dpdist.grids.node_variances import NodeVariances, Passes
 from dpdist.operators import Identity, Kronecker, Matrix, Operator, Total
 from dpdist.stability import Neighbours

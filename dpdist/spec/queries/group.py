@@ -14,8 +14,7 @@ from dpdist.spec.queries.filters import FiltersQuery
 from dpdist.spec.queries.importance import IMPORTANCE, ErrorTarget, Importance
 from dpdist.spec.queries.marginals import MarginalsQuery
 from dpdist.spec.queries.product import DnfQuery, PredicatesQuery, ProductQuery
-from dpdist.spec.queries.ranges import CdfQuery, RangesQuery
-from dpdist.spec.queries.relation import RelationQuery
+from dpdist.spec.queries.ranges import CdfQuery, RangesQuery, RelationQuery
 from dpdist.spec.queries.rows import RowsQuery
 from dpdist.spec.queries.statistics import ASKED, StatisticKind
 from dpdist.workloads import Workload
