@@ -69,7 +69,6 @@ def plan(
     from dpdist.release.extent import effort_of
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
-    from dpdist.release.setting import setting_of
     from dpdist.release.trades import compared
     from dpdist.release.which_noise import more_releases
     from dpdist.spec import assumed, load
@@ -90,7 +89,7 @@ def plan(
         more = more_releases(context.ledger, planned.job, planned.options)
         bounds = compared(context, given)
     left_out = (
-        why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)) if job.workload.mechanism == "auto" else {}
+        why_not(planned.grid.norm, queries, job.workload.limits, job.setting) if job.workload.mechanism == "auto" else {}
     )
     certificate, errors = planned.certificate(), _errors(planned, given.records if given and records is None else records)
     least = None if half_width is None else _least(spec, period, half_width)

@@ -38,7 +38,6 @@ from dpdist.release.design import Design, column, for_persons
 from dpdist.release.lower_bounds import lower_bound, lower_bound_bytes
 from dpdist.release.means import check_means
 from dpdist.release.planning import FEWER, Planning, strategy_of
-from dpdist.release.setting import setting_of
 from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
 from dpdist.spec.output import PostprocessSpec
@@ -266,7 +265,7 @@ def _names(job: Job, norm: Norm) -> tuple[str, ...]:
 
     Of these each cell by itself tells little, and the optimum for persons is known where there are few cells.
     """
-    asked, setting = job.workload, setting_of(job)
+    asked, setting = job.workload, job.setting
     names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
     if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1 or setting.stream:
         return names
@@ -313,7 +312,7 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [each.persons for each in compared if each.persons is not None]
     queries, moved = job.workload.queries, job.moved
-    if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
+    if not proofs and job.guarantee.course.grows and job.setting.several and bounds_steps(queries):
         work = Planning(context)
 
         def find() -> tuple[Matrix, dict[str, Any]]:

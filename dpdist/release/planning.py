@@ -21,7 +21,6 @@ from dpdist.mechanisms.registry import mechanism_of
 from dpdist.operators import Matrix
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
-from dpdist.release.setting import setting_of
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.strategies.base import Step, Strategy, ignore
@@ -99,7 +98,7 @@ def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
         norm,
         asked.tolerance,
         worst=asked.objective == "worst" and mechanism.worst,
-        setting=setting_of(job),
+        setting=job.setting,
         former=job.guarantee.course.horizons,
         group_size=asked.eigen.group_size,
         principal=asked.eigen.principal,

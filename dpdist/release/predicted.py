@@ -22,7 +22,6 @@ from dpdist.page.content import WholeSteps
 from dpdist.page.words import Words
 from dpdist.release.answers import in_records
 from dpdist.release.plan import Plan
-from dpdist.release.setting import setting_of
 from dpdist.workloads import Block, Workload
 
 Shape = Literal["even", "falling"]
@@ -143,7 +142,7 @@ def drowned(planned: Plan) -> float:
     Raises: as ``predicted``.
     """
     job, workload = planned.job, planned.job.workload.queries
-    if not is_able("adaptive", planned.grid.norm, workload, job.workload.limits, setting_of(job)):
+    if not is_able("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
         return 0.0
     errors = standard_errors(planned)
     tables = [errors[first : first + each.queries] for first, each in workload.block_starts() if len(each.asked_axes) > 1]

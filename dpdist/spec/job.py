@@ -16,6 +16,7 @@ from dpdist.domain.boundaries import Boundaries
 from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
 from dpdist.look import Look
+from dpdist.mechanisms.base import Setting
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.distributions import LAPLACE
@@ -309,6 +310,12 @@ class Job:
         Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
         """
         return self.measured.quantity.stability(self.guarantee.protection.distance)
+
+    @property
+    def setting(self) -> Setting:
+        """What the release's strategy is for, beside the queries."""
+        course = self.guarantee.course
+        return Setting(course.grows, bool(course.horizons), self.moved)
 
     @property
     def beside(self) -> Beside:
