@@ -29,7 +29,7 @@ from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.groups import answers_persons, persons_by_cell
-from dpdist.strategies.learnt_queries import p_identity
+from dpdist.strategies.learnt_products import p_identity
 from dpdist.strategies.needs import effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.weighted_designs import weighted_design

@@ -30,11 +30,10 @@ from dpdist.strategies.needs import (
     product_bytes,
     worst_factor_bytes,
 )
-from dpdist.strategies.oblique_bases import oblique
+from dpdist.strategies.oblique_bases import oblique, residual
 from dpdist.strategies.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.pure_marginals import unmeasurable, weighted_marginals
 from dpdist.strategies.representations import TermStrategy
-from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of, is_dyadic, is_filters, is_product, is_separable
 

@@ -39,7 +39,7 @@ class PreliminaryCount(Protocol):
 
 @dataclass(frozen=True)
 class PredictedErrors:
-    """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyCounts.chosen``."""
+    """How the errors of a release grow: see ``dpdist.quantities.beyond.NoisyCounts.chosen``."""
 
     variances: Matrix
     spread: float

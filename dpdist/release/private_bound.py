@@ -13,8 +13,7 @@ from dpdist.domain.amounts import AMOUNT
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
-from dpdist.quantities import beyond
-from dpdist.quantities.left_out import SEEN, NoisyCounts
+from dpdist.quantities.beyond import BOUND_SEEN, SEEN, NoisyCounts
 from dpdist.records.beyond import CountedSizes, counts_of_amounts, records_of_persons
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
@@ -29,7 +28,7 @@ class BoundChoice(NoisyPreliminary):
     asked: PrivateBound
     rule: CountsBySize
     purpose = "bound"
-    seen: ClassVar[float] = SEEN
+    seen: ClassVar[float] = BOUND_SEEN
     parts: ClassVar[int] = QUARTERS
 
     @property
@@ -128,7 +127,7 @@ class GroupsChoice(BoundChoice):
 class RangeChoice(BoundChoice):
     """The choice of the largest amount of a column, from the records that count by their amount in steps."""
 
-    seen: ClassVar[float] = beyond.SEEN
+    seen: ClassVar[float] = SEEN
     parts: ClassVar[int] = WHOLES
 
     @property

@@ -9,8 +9,8 @@ import pytest
 
 from dpdist.errors import Cancelled
 from dpdist.operators import Matrix
-from dpdist.strategies import chain as chains
 from dpdist.strategies import coa, dual_bound, fixed_point, problem
+from dpdist.strategies import problem as chains
 from dpdist.strategies.base import Step
 from dpdist.strategies.fixed_point import nearly_diagonal_start, newton_step
 from dpdist.strategies.problem import Chain, chain_of
