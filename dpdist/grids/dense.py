@@ -18,7 +18,7 @@ import scipy
 
 from dpdist.arrays.vector import Held, LazyVector, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.domain import Layout
+from dpdist.domain import Domain, Layout
 from dpdist.grids.answers import Reader
 from dpdist.grids.base import (
     HELD_COPIES,
@@ -308,12 +308,10 @@ def dense_grid(
     real: Matrix | None,
     unit: float,
     norm: Norm,
+    domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
-    sizes: Sizes,
-    max_abs_shares: int = 1,
-    totals: Totals | None = None,
 ) -> DenseGrid:
     """The grid of A = M B for integer rows B.
 
@@ -321,10 +319,8 @@ def dense_grid(
         real: M before it is rounded; None for the identity.
         unit: the sensitivity of A.
         most_records: how many records one change touches, each counted as often as it has shares.
-        max_abs_shares: the most shares that a record has in all cells, whatever their signs; 1 where records are whole.
-        totals: what the records of a person can be, where the total of their amounts is bounded.
     """
-    bits = grid_bits(max_abs_shares)
+    bits, totals, sizes = grid_bits(domain.max_abs_shares), Totals.of(domain), domain.sizes
     spacing = unit * 2.0**-bits
     if real is None:
         mixing = np.broadcast_to(np.int64(round(2.0**bits / unit)), base.shape[:1])  # takes no memory

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Domain
 from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
@@ -102,22 +103,21 @@ class MarginalGrid(PureTermGrid):
 
 def pure_term_grid(
     terms: Sequence[Term],
-    shape: tuple[int, ...],
+    domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
     groups: tuple[tuple[int, ...], ...],
     made: type[PureTermGrid] = PureTermGrid,
-    max_abs_shares: int = 1,
-    totals: Totals | None = None,
 ) -> PureTermGrid:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, max_abs_shares, totals: as for ``dense_grid``.
+        most_records: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
-    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(max_abs_shares)
+    shape, totals = domain.shape, Totals.of(domain)
+    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(domain.max_abs_shares)
     whole = tuple(rounded(term, spacing) for term in terms)
     moved = sum(
         _reach(term, neighbours, most_records) if totals is None else _reach_within(totals, term, len(shape) - 1, neighbours)

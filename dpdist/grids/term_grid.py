@@ -13,7 +13,7 @@ import numpy as np
 from dpdist.arrays.passes import Side, Target, slab_bytes
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.domain import Layout
+from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Reader
 from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_bytes, grid_bits, shard_bytes, small_enough
@@ -209,26 +209,23 @@ class TermGrid(OverCells):
 
 def term_grid(
     terms: Sequence[Term],
-    shape: tuple[int, ...],
+    domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
-    sizes: Sizes = SIZES,
     directions: Directions = NO_DIRECTIONS,
-    max_abs_shares: int = 1,
-    totals: Totals | None = None,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, max_abs_shares, totals: as for ``dense_grid``.
+        most_records: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0 ** -grid_bits(max_abs_shares)
-    whole = tuple(rounded(term, spacing, directions) for term in terms)
-    moved = moved_squared(whole, neighbours, most_records, None if totals is None else (totals, len(shape) - 1))
-    return TermGrid(whole, shape, spacing, moved, sizes=sizes, directions=directions)
+    spacing = unit * 2.0 ** -grid_bits(domain.max_abs_shares)
+    whole, totals = tuple(rounded(term, spacing, directions) for term in terms), Totals.of(domain)
+    moved = moved_squared(whole, neighbours, most_records, None if totals is None else (totals, len(domain.shape) - 1))
+    return TermGrid(whole, domain.shape, spacing, moved, sizes=domain.sizes, directions=directions)
 
 
 def moved_squared(

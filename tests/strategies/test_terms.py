@@ -122,9 +122,9 @@ def test_terms_of_tiny_weight_beside_large_ones_are_exact(seed: int, shape: list
     terms = (Term(axes, factors), Term(axes, factors, 2.0**weight), Term(axes[:1], (contrasts(shape[0]),), 2.0**weight))
     if (60 + 30 + weight) // len(shape) < 12:
         with pytest.raises(InvalidInput, match="bits for each; combine fewer attributes"):
-            term_grid(terms, tuple(shape), neighbours="add-remove", most_records=1)
+            term_grid(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
         return
-    found = term_grid(terms, tuple(shape), neighbours="add-remove", most_records=1)
+    found = term_grid(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
     assert found.sensitivity <= 2.0**30 * 1.01 + 2 * math.sqrt(found.rows)
     table = np.zeros(shape, dtype=np.int64)
     table.flat[state.integers(table.size)] = 2**32 - 7
