@@ -1,4 +1,4 @@
-"""Grid: the whole numbers that are measured, their exact sensitivity, and the reader that makes answers of them.
+"""Grid: the whole numbers that are measured, their exact sensitivity, and the answers that are made of them.
 
 Every representation of a strategy has a grid of its own. What depends on the representation is a method here: nothing outside asks
 which class a grid has.
@@ -18,7 +18,7 @@ from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers, Reader
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.estimate import Estimate
 from dpdist.grids.space import MeasuredSpace
 from dpdist.operators import Matrix, Tall
@@ -120,9 +120,14 @@ class Grid(ABC):
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
 
-    @abstractmethod
-    def reader(self, workload: Workload) -> Reader:
-        """What answers a workload from a measurement. It raises InvalidInput when the grid does not determine every answer."""
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries.
+
+        Raises: InvalidInput when the grid does not determine every answer.
+        """
+        return self.estimate(workload, z, noise, (), work).answers(wanted, work, on_done)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:

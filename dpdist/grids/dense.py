@@ -16,10 +16,10 @@ from functools import cached_property, partial
 import numpy as np
 import scipy
 
-from dpdist.arrays.vector import Held, LazyVector, Vector, held
+from dpdist.arrays.vector import Constant, Held, LazyVector, Vector, held, scaled
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Domain, Layout
-from dpdist.grids.answers import Reader
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.base import (
     HELD_COPIES,
     Counts,
@@ -36,7 +36,6 @@ from dpdist.grids.columns import l1_sensitivity, row_blocks, sensitivity_squared
 from dpdist.grids.estimate import Estimate, LeastSquares, inverse_where_asked
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
-from dpdist.grids.readers import CellReader, DirectReader, EstimateReader
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.totals import Totals, absolute, squared
@@ -205,11 +204,19 @@ class DenseGrid(Grid):
         asked = squares > squares.size * np.finfo(float).eps * squares[-1]  # what nobody asks for may have an error of 2^15
         return float((squares[asked] @ np.square(vectors[:, asked].T @ found.inverse)).sum())
 
-    def reader(self, workload: Workload) -> Reader:
-        """The cells as they are where they are asked for, else one least-squares estimate."""
-        if self.multiple is not None and is_cells(workload):
-            return CellReader(self.spacing)
-        return EstimateReader(workload, self)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """The cells as they are where they are asked for, read as they are needed; else one least-squares estimate."""
+        if not self.gives_cells(workload):
+            return super().answers(workload, z, noise, wanted, work, on_done)
+        error = noise.deviation * self.spacing
+        half = error * float(noise.half_width_95(1.0)) + (0.5 if wanted.integer else 0.0)
+        return Answers(scaled(z, self.spacing, whole=wanted.integer), Constant(error, z.size), Constant(half, z.size))
+
+    def gives_cells(self, workload: Workload) -> bool:
+        """Whether the measured cells are the answers."""
+        return self.multiple is not None and is_cells(workload)
 
     def least_squares(self, workload: Workload) -> LeastSquares:
         """The estimate's inverse. Raises: InvalidInput when the strategy does not determine every answer."""
@@ -281,8 +288,12 @@ class DenseGrid(Grid):
 class DirectGrid(DenseGrid):
     """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
 
-    def reader(self, workload: Workload) -> Reader:
-        return DirectReader(workload, self.spacing, self._units(workload))
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Each measurement in the unit of its query."""
+        task = partial(_in_units, z, self.spacing, self._units(workload), noise, wanted.integer)
+        return Answers(*work.fill(wanted.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, on_done))
 
     def _units(self, workload: Workload) -> Matrix:
         return self.mixing * self.spacing if self.mixing.ndim == 1 else workload.weights
@@ -292,6 +303,18 @@ class DirectGrid(DenseGrid):
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         return False
+
+
+DIRECT_ROWS = 2**22
+"""Queries that a task of ``DirectGrid`` answers."""
+
+
+def _in_units(
+    measured: Vector, spacing: float, units: Matrix, noise: Noise, integer: bool, start: int, stop: int
+) -> list[Matrix]:
+    errors = noise.deviation * spacing / units[start:stop]
+    answers, half = measured.read(start, stop) * spacing / units[start:stop], errors * noise.half_width_95(1.0)
+    return [np.rint(answers), errors, half + 0.5] if integer else [answers, errors, half]
 
 
 def _times(factor: int, start: int, count: int, values: Matrix) -> Matrix:

@@ -21,7 +21,6 @@ from dpdist.arrays.past import circle_of_past, deviations_past, read_past, readi
 from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided, Vector, held, rows_of, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
 from dpdist.grids.coefficients import UNIT, AlongAxis, FilterCoefficients, Form, in_units, least, square
 from dpdist.grids.participations import (
@@ -36,7 +35,7 @@ from dpdist.grids.participations import (
 )
 from dpdist.grids.product_space import Cells, Circle, Factor, ListedFactor, OpenTerm, Past, ProductSpace, WideCircle
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.grids.transformed import Transformed, TransformedGrid
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss, gaussian_slack
 from dpdist.privacy.noise import Noise
@@ -45,7 +44,7 @@ from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
 
 
-class SeriesGrid(AlongAxis, Grid):
+class SeriesGrid(AlongAxis, TransformedGrid):
     """A grid over series: all measured values of a step lie side by side.
 
     Attributes:
@@ -260,8 +259,25 @@ class FilterGrid(SeriesGrid):
         """Under which what reads a running sum is kept."""
         return f"{self.name}-reading" if self.name else None
 
-    def reader(self, workload: Workload) -> Reader:
-        return FilterReader(workload, self)
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
+        """Answers of all filters."""
+        filters = filters_of(workload)
+        series = [in_units(each) for each in self.measured_series(measured, together=work.in_memory)]
+        after, given = math.prod(self.shape[self.place + 1 :]), in_units(self.coefficients)
+        if not self.circular:
+            tell = Steps(on_done, 7 + 2 * len(series))
+            reading = reading_of(work, filters[0], given, tell, name=self.reading_name)
+            answers = table_of(read_past(work, reading, series, tell), self.steps, after)
+            spread = scaled(deviations_past(work, reading), UNIT)
+            return Transformed(answers, spread=Repeated(spread, after, self.series // after))
+        tell = Steps(on_done, 1 + len(series) + (1 + len(series)) * len(filters))
+        read, errors = [], []
+        for found, error in read_around(work, given, filters, series, tell):
+            read += found
+            errors.append(error * UNIT)
+        return Transformed(table_of(read, self.steps, after), tuple(errors))
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """One filter along the steps; a circle of more points than steps as the rows that it has over them."""
@@ -329,31 +345,6 @@ def table_of(series: Sequence[Vector], steps: int, after: int) -> Vector:
     """The first steps of every series, ``after`` of them side by side."""
     each = [row for vector in series for row in rows_of(vector)]
     return Interleaved(tuple(tuple(each[i : i + after]) for i in range(0, len(each), after)), steps)
-
-
-@dataclass(frozen=True)
-class FilterReader(TransformReader):
-    """What was measured, filtered once more."""
-
-    grid: FilterGrid
-
-    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
-        """Answers of all filters."""
-        grid, filters = self.grid, filters_of(self.workload)
-        series = [in_units(each) for each in grid.measured_series(measured, together=work.in_memory)]
-        after, given = math.prod(grid.shape[grid.place + 1 :]), in_units(grid.coefficients)
-        if not grid.circular:
-            tell = Steps(on_done, 7 + 2 * len(series))
-            reading = reading_of(work, filters[0], given, tell, name=grid.reading_name)
-            answers = table_of(read_past(work, reading, series, tell), grid.steps, after)
-            spread = scaled(deviations_past(work, reading), UNIT)
-            return Transformed(answers, spread=Repeated(spread, after, grid.series // after))
-        tell = Steps(on_done, 1 + len(series) + (1 + len(series)) * len(filters))
-        read, errors = [], []
-        for found, error in read_around(work, given, filters, series, tell):
-            read += found
-            errors.append(error * UNIT)
-        return Transformed(table_of(read, grid.steps, after), tuple(errors))
 
 
 def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterGrid:

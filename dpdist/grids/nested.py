@@ -16,7 +16,6 @@ from dpdist.arrays.vector import Held, Repeated, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Reader
 from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes, shard_bytes, small_enough
 from dpdist.grids.coefficients import Form
 from dpdist.grids.dense import OverCells
@@ -24,7 +23,7 @@ from dpdist.grids.estimate import Shared
 from dpdist.grids.node_variances import NodeVariances, Passes
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.grids.transformed import Transformed, TransformedGrid
 from dpdist.operators import Identity, Kronecker, Matrix, Operator, Sparse, Total
 from dpdist.sizes import SIZES, Sizes
 from dpdist.workloads import Workload
@@ -152,7 +151,7 @@ LINE_COPIES = 8
 
 
 @dataclass(frozen=True)
-class NestedGrid(OverCells):
+class NestedGrid(TransformedGrid, OverCells):
     """Weighted sums over nodes, of every column of a table: those of one column follow each other, the root first.
 
     Attributes:
@@ -237,10 +236,25 @@ class NestedGrid(OverCells):
         flat = work.write(Held(np.concatenate([np.asarray(each, dtype=np.int64) for each in arrays])))
         return SharedRows(Shared(flat, (flat.size,)), tuple(each.size for each in arrays))
 
-    def reader(self, workload: Workload) -> Reader:
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
+        """All answers; a standard error depends on the node alone."""
         if workload.fingerprint != self.levels.fingerprint:
             raise InvalidInput("a measurement of nested levels answers only the queries that it was made for")
-        return NestedReader(workload, self)
+        before, after, rows, asked = self.before, self.after, self.node_rows, self.levels.asked
+        spread = [np.tile(np.sqrt(rows.variances.values[each.level][each.nodes]), before) for each in asked]
+        each_node = Held(np.concatenate(spread))
+        if work.in_memory:
+            answers = _answered(rows, asked, before, held(measured).reshape(after * before, -1))
+            return Transformed(Held(answers.reshape(-1)), spread=Repeated(each_node, after, 1))
+        lines = before * sum(each.nodes.size for each in asked)
+        levels = np.array([[each.level, each.nodes.size] for each in asked])
+        nodes = work.write(Held(np.concatenate([each.nodes for each in asked])))
+        task = partial(_read, self._shared(work), Shared(nodes, (nodes.size,)), levels, before)
+        sides = [Side(after, task, self._line_bytes + 3 * 8 * lines), Side(lines, as_it_is, 4 * 8 * after)]
+        made = work.passes(measured, sides, [Target(after, np.float64)], on_done)[0]
+        return Transformed(made, spread=Repeated(work.write(each_node), after, 1))
 
     def row_blocks(self) -> Iterator[Matrix]:
         """The measured rows over all cells: for domains that can be written down."""
@@ -276,30 +290,6 @@ class SharedRows:
 
     def __reduce__(self) -> tuple[type[SharedRows], tuple[Shared, tuple[int, ...]]]:
         return SharedRows, (self.flat, self.sizes)
-
-
-@dataclass(frozen=True)
-class NestedReader(TransformReader):
-    """Least squares of every column, then the nodes that queries ask for."""
-
-    grid: NestedGrid
-
-    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
-        """All answers; a standard error depends on the node alone."""
-        grid = self.grid
-        before, after, rows, asked = grid.before, grid.after, grid.node_rows, grid.levels.asked
-        spread = [np.tile(np.sqrt(rows.variances.values[each.level][each.nodes]), before) for each in asked]
-        each_node = Held(np.concatenate(spread))
-        if work.in_memory:
-            answers = _answered(rows, asked, before, held(measured).reshape(after * before, -1))
-            return Transformed(Held(answers.reshape(-1)), spread=Repeated(each_node, after, 1))
-        lines = before * sum(each.nodes.size for each in asked)
-        levels = np.array([[each.level, each.nodes.size] for each in asked])
-        nodes = work.write(Held(np.concatenate([each.nodes for each in asked])))
-        task = partial(_read, grid._shared(work), Shared(nodes, (nodes.size,)), levels, before)
-        sides = [Side(after, task, grid._line_bytes + 3 * 8 * lines), Side(lines, as_it_is, 4 * 8 * after)]
-        made = work.passes(measured, sides, [Target(after, np.float64)], on_done)[0]
-        return Transformed(made, spread=Repeated(work.write(each_node), after, 1))
 
 
 def transposed(start: int, slab: Matrix) -> Matrix:

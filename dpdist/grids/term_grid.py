@@ -15,13 +15,13 @@ from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers, Reader
+from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_bytes, grid_bits, shard_bytes, small_enough
 from dpdist.grids.dense import OverCells
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.term_reader import MeasuredTerm, ProductReader, TermReader, block_answers, inverses_of, inverted, read_term
+from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, parts_of, product_answers, read_term
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
 from dpdist.grids.totals import Totals, term_squared
 from dpdist.operators import Matrix, Total
@@ -187,8 +187,20 @@ class TermGrid(OverCells):
         (found,) = ((term, place) for term, place in self.measured_terms.slices() if not term.axes)
         return read_term(found[0], measured[found[1]], (), noise)
 
-    def reader(self, workload: Workload) -> Reader:
-        return ProductReader(workload, self.measured_terms) if self.streamed else TermReader(workload, self.measured_terms)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every block of queries straight from the measured terms."""
+        terms = self.measured_terms
+        if self.streamed:
+            return product_answers(terms, workload, z, noise, wanted, work, on_done)
+        parts, blocks, columns = parts_of(terms, work.largest(inverses_of, terms), held(z), noise), workload.blocks, []
+        for done, block in enumerate(blocks, start=1):
+            columns.append(block_answers(block, parts, self.directions))
+            if on_done is not None:
+                on_done(done, len(blocks))
+        answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The terms; what was measured in two passes is put in the order of the others."""

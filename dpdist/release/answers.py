@@ -112,7 +112,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         if not others and by_answers(grid, workload, options):
             return _by_answers(context, planned, grid, (z, noise), wanted, seed, work)
         if not (others or options.known or options.non_negative):
-            return grid.reader(workload).answers(z, noise, wanted, work, tell)
+            return grid.answers(workload, z, noise, wanted, work, tell)
         joined = [Measured(plan.grid, *in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
         estimate = grid.estimate(workload, z, noise, joined, work)
         if options.known:
@@ -128,11 +128,11 @@ def _by_answers(
 ) -> Answers:
     """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
     workload, options, noise = planned.workload, planned.job.outputs.postprocess, given[1]
-    reader, records = grid.reader(workload), possible(planned.job).records
+    records = possible(planned.job).records
     plain = replace(wanted, folder=f"{wanted.folder}/unbiased", integer=False)
 
     def read(measured: Vector, records: float | None, inner: Workspace) -> Answers:
-        found = reader.answers(measured, noise, plain, inner)
+        found = grid.answers(workload, measured, noise, plain, inner)
         return found if records is None else grid.given_total(workload, found, measured, noise, records)
 
     def simulate(true: Matrix, state: np.random.RandomState) -> Matrix:

@@ -163,4 +163,4 @@ def _unread(planned: Plan) -> Answers:
         raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")
     measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
     wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
-    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)
+    return grid.answers(workload, measured, noise, wanted, MEMORY)

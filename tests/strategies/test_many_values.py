@@ -129,8 +129,7 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
         strategy = symmetric(workload)
         grid: Any = strategy.grid(workload, neighbours="add-remove", most_records=1)
         counts = np.random.default_rng(0).integers(0, 50, workload.domain.cells)
-        reader = grid.reader(workload)
-        told = reader.answers(Held(grid.measure(counts)), noise, Wanted("answers", False), MEMORY)
+        told = grid.answers(workload, Held(grid.measure(counts)), noise, Wanted("answers", False), MEMORY)
         np.testing.assert_allclose(held(told.answer), workload.unweighted.matvec(counts), rtol=1e-9, atol=1e-6)
         found.append((held(told.answer), held(told.error), strategy.worst(workload)))
     (answer, error, worst), (rows_answer, rows_error, rows_worst) = found
