@@ -15,7 +15,7 @@ import numpy as np
 
 from dpdist.arrays.passes import Exchange, Side, Target, cut
 from dpdist.arrays.vector import Held, Vector, batches, held
-from dpdist.arrays.workspace import InMemory, OnDone, Workspace
+from dpdist.arrays.workspace import Filling, InMemory, OnDone, Workspace
 from dpdist.errors import StoreError
 from dpdist.machine.engine import Engine
 from dpdist.machine.leases import RECORD
@@ -300,12 +300,7 @@ class StoreWorkspace:
         ]
 
     def fill(
-        self,
-        names: Sequence[str],
-        size: int,
-        rows: int,
-        function: Callable[[int, int], Sequence[Matrix]],
-        on_done: OnDone | None = None,
+        self, names: Sequence[str], size: int, rows: int, function: Filling, on_done: OnDone | None = None
     ) -> list[Vector]:
         """float64 vectors, one a name; a task computes the same shard of each."""
         plans = [self.store.plan(name, (size,), np.float64, shard_rows=rows) for name in names]
@@ -378,9 +373,7 @@ def _folded(function: Callable[..., _T], vectors: tuple[Vector, ...], bounds: tu
     return function(bounds[0], *(vector.read(*bounds) for vector in vectors))
 
 
-def _fill_shard(
-    store: Store, plans: Sequence[ArrayPlan], function: Callable[[int, int], Sequence[Matrix]], shard: int
-) -> list[str]:
+def _fill_shard(store: Store, plans: Sequence[ArrayPlan], function: Filling, shard: int) -> list[str]:
     columns = function(*plans[0].bounds(shard))
     return [store.write_shard(plan, shard, column) for plan, column in zip(plans, columns, strict=True)]
 

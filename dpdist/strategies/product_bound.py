@@ -300,13 +300,7 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     Raises: InvalidInput when the workload is not a single product.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron, with the optimum of each factor.
     """
-    queries_of(workload)
-    if not is_product(workload):
-        raise InvalidInput(
-            f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
-            "choose 'coa', 'marginals' or 'auto'"
-        )
-    block = workload.blocks[0]
+    block = _one_product(workload)
     by_axis = dict(zip(block.axes, block.scaled(block.factors), strict=True))
     axes, factors = [], []
     cost = lower = block.weight**2
@@ -324,6 +318,16 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     return TermStrategy("kronecker", operator, cost, lower, Solve("kronecker", stop, ()), terms=(term,))
 
 
+def _one_product(workload: Workload) -> Block:
+    """The product that a workload is. Raises: InvalidInput."""
+    if not is_product(queries_of(workload)):
+        raise InvalidInput(
+            f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
+            "choose 'coa', 'marginals' or 'auto'"
+        )
+    return workload.blocks[0]
+
+
 def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnStep = ignore) -> TermStrategy:
     """The strategy of a product workload whose largest error (standard error times weight) is least: one optimum for each factor.
 
@@ -333,13 +337,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
     Raises: InvalidInput when the workload is not a single product.
     Source: Lee, Shraibman, Spalek 2008 (a direct product theorem for gamma_2).
     """
-    queries_of(workload)
-    if not is_product(workload):
-        raise InvalidInput(
-            f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
-            "choose 'coa', 'marginals' or 'auto'"
-        )
-    block = workload.blocks[0]
+    block = _one_product(workload)
     upper = lower = cost = block.weight**2
     axes: list[int] = []
     factors: list[Matrix] = []

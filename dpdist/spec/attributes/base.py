@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, BinLabels, Level, TimeLabels
 from dpdist.domain.boundaries import Boundaries
@@ -18,6 +18,7 @@ from dpdist.domain.times import Every, Times
 from dpdist.errors import InvalidInput
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.chosen_bounds import PRIVATE
 from dpdist.spec.dates import TimeSpec
 from dpdist.spec.kinds import SpecKind
 from dpdist.spec.values import DayOrTime, PathText, Text
@@ -211,7 +212,25 @@ class WithUnit(Values):
 
 
 class FoundValues(Values):
-    """Values that a part of the budget finds in the records."""
+    """Values that a part of the budget finds in the records: their key says `private`."""
+
+    found: ClassVar[str]
+    how: ClassVar[str]
+
+    @classmethod
+    def named(cls) -> str:
+        return f"'{cls.found}: private'"
+
+    @classmethod
+    def is_meant(cls, given: Mapping[str, Any]) -> bool:
+        return given.get(cls.found) == PRIVATE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_how(cls, given: Any) -> Any:
+        if "selection" not in given:
+            raise ValueError(f"{cls.named()} {cls.how}")
+        return given
 
     @abstractmethod
     def declared(self, found: Any) -> Values:

@@ -69,6 +69,8 @@ OTHER_NAMES = "other"
 class Private(FoundValues):
     """Names that are selected from the records."""
 
+    found: ClassVar[str] = "categories"
+    how: ClassVar[str] = "selects names by a part of the budget: add 'selection: {share: 0.1, delta: 1e-7, most: 100}'"
     beside: ClassVar[Mapping[str, Any]] = {"other": OTHER_NAMES}
     apart: ClassVar[str] = ", and nobody knows private names"
 
@@ -77,23 +79,6 @@ class Private(FoundValues):
         examples=[{"share": 0.1, "delta": 1e-7, "most": 200}],
     )
     categories: Literal["private"] = Field("private", description="selects the names from the records", examples=["private"])
-
-    @classmethod
-    def named(cls) -> str:
-        return "'categories: private'"
-
-    @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
-        return given.get("categories") == PRIVATE
-
-    @model_validator(mode="before")
-    @classmethod
-    def _says_how(cls, given: Any) -> Any:
-        if "selection" not in given:
-            raise ValueError(
-                "'categories: private' selects names by a part of the budget: add 'selection: {share: 0.1, delta: 1e-7, most: 100}'"
-            )
-        return given
 
     def declared(self, found: Sequence[str] | None) -> Values:
         return Categories.model_validate({"categories": tuple(found or self.selection.placeholders)})
@@ -171,6 +156,8 @@ class EdgesSelectionSpec(ChosenBoundSpec):
 class PrivateEdges(FoundValues, WithUnit):
     """Numbers in bins whose edges are chosen from the records."""
 
+    found: ClassVar[str] = "edges"
+    how: ClassVar[str] = "chooses edges by a part of the budget: add 'selection: {from: 0, to: 120, bins: 8, share: 0.1}'"
     apart: ClassVar[str] = ", and nobody knows the bins of 'edges: private'"
 
     edges: Literal["private"] = Field(description="chooses the edges from the records", examples=[PRIVATE])
@@ -182,23 +169,6 @@ class PrivateEdges(FoundValues, WithUnit):
     @classmethod
     def key(cls) -> str:
         return "edges: private"
-
-    @classmethod
-    def named(cls) -> str:
-        return "'edges: private'"
-
-    @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
-        return given.get("edges") == PRIVATE
-
-    @model_validator(mode="before")
-    @classmethod
-    def _says_how(cls, given: Any) -> Any:
-        if "selection" not in given:
-            raise ValueError(
-                "'edges: private' chooses edges by a part of the budget: add 'selection: {from: 0, to: 120, bins: 8, share: 0.1}'"
-            )
-        return given
 
     def declared(self, found: Sequence[int] | None) -> Values:
         asked = self.selection
