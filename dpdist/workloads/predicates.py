@@ -7,12 +7,13 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain, greatest_numbers
+from dpdist.domain.labels import Made
 from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Dyadic, Matrix, Operator
@@ -281,7 +282,7 @@ class TruthTable(Entries):
         return True
 
 
-class Negations(Sequence[str]):
+class Negations(Made[str]):
     """The formula in words for every combination of values that stand in its attributes' place; made when it is read."""
 
     def __init__(self, terms: tuple[tuple[int, ...], ...], attributes: tuple[Attribute, ...]) -> None:
@@ -290,21 +291,11 @@ class Negations(Sequence[str]):
     def __len__(self) -> int:
         return int(2 ** len(self.attributes))
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        picked = range(len(self))[row]  # IndexError beyond the last, as iteration needs it
-        return self._text(picked) if isinstance(picked, int) else [self._text(each) for each in picked]
-
-    def _text(self, row: int) -> str:
+    def at(self, place: int) -> str:
         last = len(self.attributes) - 1
         texts = []
         for term in self.terms:
-            values = [f"{self.attributes[i].name} {self.attributes[i].labels[1 - (row >> (last - i) & 1)]}" for i in term]
+            values = [f"{self.attributes[i].name} {self.attributes[i].labels[1 - (place >> (last - i) & 1)]}" for i in term]
             texts.append(" and ".join(values))
         return texts[0] if len(texts) == 1 else " or ".join(f"({text})" for text in texts)
 
