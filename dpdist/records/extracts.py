@@ -330,7 +330,6 @@ class DeltaTable(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
-        del spill, memory_bytes
         deltalake = package("deltalake", "delta")
         table = deltalake.DeltaTable(self.place, version=self.version)
         yield str(table.version()), table.to_pyarrow_dataset().scanner().to_reader()
@@ -353,7 +352,6 @@ class IcebergTable(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
-        del spill, memory_bytes
         catalogs = package("pyiceberg.catalog", "iceberg")
         catalog, _, name = self.table.partition(".")
         table = catalogs.load_catalog(catalog).load_table(name)

@@ -196,7 +196,6 @@ def square_root(
     Source: Henzinger, Upadhyay, Upadhyay 2023 (running sums); Fichtenberger, Henzinger, Upadhyay 2023.
     """
     queries_of(workload)
-    del on_done
     each = _of_the_past(workload)
     values, facts = work.kept(name) or (None, {}) if name else (None, {})
     if not facts:
