@@ -150,12 +150,12 @@ class RoundsGrid(Grid):
         self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
         needed = 8 * COPIES * self.rows
-        columns, bounds = work.largest(self._read, workload, held(z), noise, needed_bytes=needed)
+        columns, bounds = work.largest(self.columns, workload, held(z), noise, needed_bytes=needed)
         if bounds:
             work.write(Held(np.array([*bounds.values()])), wanted.bounds, {"tables": [list(axes) for axes in bounds]})
         return replace(stored_answers(*columns, wanted, work), modelled=bounds)
 
-    def _read(
+    def columns(
         self, workload: Workload, measured: Matrix, noise: Noise
     ) -> tuple[tuple[Matrix, Matrix, Matrix], dict[Axes, float]]:
         """Answers, standard errors and half widths; and the bounds of the tables that come from the model."""

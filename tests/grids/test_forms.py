@@ -19,7 +19,7 @@ from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.errors import OutOfMemory
 from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Counts
-from dpdist.grids.characters import CharacterGrid, FormulaReader
+from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.filters import FilterGrid
 from dpdist.machine.engine import Engine
@@ -171,7 +171,7 @@ def test_a_formula_leaves_only_what_is_read_of_it_in_the_store(tmp_path: Path) -
     assert isinstance(grid, CharacterGrid)
     measured = work.write(Held(np.arange(grid.rows)))
     before = len(list((tmp_path / "scratch").rglob("manifest.json")))
-    FormulaReader(workload, grid).transformed(work, measured)
+    grid.transformed(workload, work, measured)
     assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == before + len(workload.blocks)
 
 
