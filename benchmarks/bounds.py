@@ -27,7 +27,7 @@ import numpy as np
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.quantities import beyond
-from dpdist.quantities.left_out import SEEN, NoisyCounts
+from dpdist.quantities.beyond import SEEN, NoisyCounts
 
 MOST, GROUPS, RUNS = 200, 10, 40
 QUANTILES = (0.9, 0.95, 0.99)

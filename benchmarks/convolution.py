@@ -31,7 +31,7 @@ from dpdist.operators import Fourier
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import draw
+from dpdist.release.measure import draw
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.strategies import coa, convolution, singular_value_bound, square_root
 from dpdist.strategies.filters import has_square_root

@@ -29,8 +29,7 @@ from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import draw
-from dpdist.release.measure import make_safe
+from dpdist.release.measure import draw, make_safe
 from dpdist.release.workspace import StoredVector
 
 KEY = Secret(hashlib.sha256(b"benchmark").digest())

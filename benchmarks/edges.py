@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.edges import edges_rule
-from dpdist.release.private_edges import inner_edges
+from dpdist.privacy.quantiles import edges_rule
+from dpdist.release.private_choices import inner_edges
 
 BINS, RUNS = 16, 40
 RHOS = (Fraction(1, 20), Fraction(1, 200), Fraction(1, 2000))

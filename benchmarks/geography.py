@@ -36,13 +36,13 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain, Level
 from dpdist.grids.answers import Answers
 from dpdist.grids.nearest_levels import LevelFit
-from dpdist.grids.node_rows import NodeRows
+from dpdist.grids.nested import NodeRows
 from dpdist.grids.node_variances import NodeVariances, Passes
 from dpdist.operators import Matrix
 from dpdist.strategies import nested
 from dpdist.workloads import Workload
-from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.nested import Hierarchy, nested_of
+from dpdist.workloads.products import listed_marginals
 
 LEVELS = ("state", "county", "tract", "group")
 FAMILIES = (50, 50, 20, 4)

@@ -16,7 +16,7 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.grids.filters import FilterGrid
 from dpdist.strategies import square_root
 from dpdist.strategies.buffers import buffered
-from dpdist.strategies.extended import through_horizons
+from dpdist.strategies.filters import through_horizons
 from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.filters import running_sum

@@ -30,7 +30,7 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.residual_bases import residual
+from dpdist.strategies.oblique_bases import residual
 from dpdist.workloads import (
     Workload,
     all_ranges,

@@ -21,8 +21,7 @@ import numpy as np
 from dpdist.domain import Domain
 from dpdist.operators import AllRanges, Identity, Operator, Prefix
 from dpdist.strategies import coa
-from dpdist.strategies.oblique_bases import oblique
-from dpdist.strategies.residual_bases import residual
+from dpdist.strategies.oblique_bases import oblique, residual
 from dpdist.workloads import Block, Workload
 
 KINDS = {"value": Identity, "prefix": Prefix, "range": AllRanges}

@@ -30,7 +30,7 @@ from scipy.optimize import minimize
 from dpdist.errors import NotPositiveDefinite
 from dpdist.strategies import coa
 from dpdist.strategies.eigen_queries import eigen_queries, program_1
-from dpdist.strategies.newton import _armijo, newton_direction, objective_and_gradient
+from dpdist.strategies.optimum import _armijo, newton_direction, objective_and_gradient
 from dpdist.strategies.problem import problem_of
 from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
 

@@ -45,9 +45,8 @@ from sections import headed, merged, others
 
 from dpdist.domain import Attribute, Domain
 from dpdist.machine import state
-from dpdist.machine.frames import codec
 from dpdist.machine.matrices import zarr_rows
-from dpdist.machine.store import Store
+from dpdist.machine.store import Store, codec
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.process.limits import cores

@@ -26,7 +26,7 @@ from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import gram
-from dpdist.release.exact import draw
+from dpdist.release.measure import draw
 from dpdist.release.workspace import StoredVector
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from dpdist.domain import Domain
 from dpdist.operators import Identity, Prefix
 from dpdist.strategies import coa
-from dpdist.strategies.oblique_bases import oblique
-from dpdist.strategies.residual_bases import residual
+from dpdist.strategies.oblique_bases import oblique, residual
 from dpdist.workloads import Block, Workload
 
 TABLES = {

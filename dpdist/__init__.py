@@ -121,10 +121,10 @@ def run(
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     with layer("release", "dpdist.run"):
-        from dpdist.release import running
+        from dpdist.release import ahead
         from dpdist.spec import load
 
-    return running.run(load(spec, records=records is None), records, engine=engine)
+    return ahead.run(load(spec, records=records is None), records, engine=engine)
 
 
 def published(release: str | Path) -> Published:

@@ -61,7 +61,6 @@ def _ledger_table(ledger: Ledger) -> str:
 
 def failed(flow: Any, flow_run: Any, state: Any) -> None:
     """Prefect's hook for runs that failed, crashed or were cancelled."""
-    del flow
     found = state.result(raise_on_failure=False) if state.is_final() else None
     reason = type(found).__name__ if isinstance(found, BaseException) else ""
     notify({"run": str(flow_run.name), "state": str(state.name).lower(), "reason": reason})

@@ -112,7 +112,7 @@ def _grammar(delimiter: str | None) -> Grammar:
     from pydantic import ValidationError
 
     from dpdist.records.csv_grammar import PLAIN
-    from dpdist.spec.csv import CsvSpec
+    from dpdist.spec.sources import CsvSpec
 
     try:
         return PLAIN if delimiter is None else CsvSpec.model_validate({"delimiter": delimiter}).grammar

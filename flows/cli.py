@@ -80,7 +80,6 @@ def common(
     Exit codes: 0 done; 1 refused or failed, with the reason in one line (--debug shows the traceback); 2 wrong usage;
     130 interrupted; 143 terminated.
     """
-    del version
     home = state_folder()
     if context.invoked_subcommand not in READING:
         private_folder(home)

@@ -12,7 +12,8 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,25 +182,31 @@ def _fields(given: Mapping[str, Any], what: Registration, pull: Any, flow: Any) 
     return fields
 
 
+def _given(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a server is given for each part of a deployment."""
+    options, pool = fields["options"], fields["work_pool"]
+    return {
+        "description": {"description": fields["description"]},
+        "entrypoint": {"entrypoint": fields["entrypoint"]},
+        "tags": {"tags": fields["tags"]},
+        "limit": {"concurrency_limit": fields["limit"]},
+        "options": {"concurrency_options": options and ConcurrencyOptions.model_validate(options)},
+        "pull_steps": {"pull_steps": fields["pull_steps"]},
+        "schema": {"parameter_openapi_schema": fields["schema"], "enforce_parameter_schema": True},
+        "work_pool": {"work_pool_name": pool["name"], "work_queue_name": pool["queue"]},
+    }
+
+
 def _create(client: SyncPrefectClient, name: str, flow: Any, fields: Mapping[str, Any]) -> None:
     slugs = [key.partition(".")[2] for key in fields if key.startswith("schedules.")]
     client.create_deployment(
         flow_id=client.create_flow_from_name(flow.name),
         name=name,
         schedules=[_schedule(fields, slug) for slug in slugs],
-        concurrency_limit=fields["limit"],
-        concurrency_options=_options(fields),
         parameters=_group(fields, "parameters"),
-        description=fields["description"],
-        work_queue_name=fields["work_pool"]["queue"],
-        work_pool_name=fields["work_pool"]["name"],
-        tags=fields["tags"],
         path=".",
-        entrypoint=fields["entrypoint"],
-        pull_steps=fields["pull_steps"],
-        parameter_openapi_schema=fields["schema"],
-        enforce_parameter_schema=True,
         job_variables=_group(fields, "job_variables"),
+        **ChainMap(*_given(fields).values()),
     )
 
 
@@ -210,22 +217,10 @@ def _change(
     kept = {"parameters": dict(known.parameters), "job_variables": dict(known.job_variables)}
     for key in gone:
         kept.get(key.partition(".")[0], {}).pop(key.partition(".")[2], None)
-    makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "description": lambda: {"description": fields["description"]},
-        "entrypoint": lambda: {"entrypoint": fields["entrypoint"]},
-        "tags": lambda: {"tags": fields["tags"]},
-        "limit": lambda: {"concurrency_limit": fields["limit"]},
-        "options": lambda: {"concurrency_options": _options(fields)},
-        "pull_steps": lambda: {"pull_steps": fields["pull_steps"]},
-        "schema": lambda: {"parameter_openapi_schema": fields["schema"], "enforce_parameter_schema": True},
-        "work_pool": lambda: {
-            "work_pool_name": fields["work_pool"]["name"],
-            "work_queue_name": fields["work_pool"]["queue"],
-        },
-    }
     update: dict[str, Any] = {}
-    for part in makers.keys() & changed:
-        update |= makers[part]()
+    for part, given in _given(fields).items():
+        if part in changed:
+            update |= given
     for group, values in kept.items():
         if any(key.startswith(f"{group}.") for key in changed | gone):
             mine = {key: value for key, value in _group(fields, group).items() if f"{group}.{key}" in changed}
@@ -263,10 +258,6 @@ def _schedule(fields: Mapping[str, Any], slug: str) -> DeploymentScheduleCreate:
         parameters=given.get("parameters", {}),
         slug=slug,
     )
-
-
-def _options(fields: Mapping[str, Any]) -> ConcurrencyOptions | None:
-    return None if fields["options"] is None else ConcurrencyOptions.model_validate(fields["options"])
 
 
 def _group(fields: Mapping[str, Any], group: str) -> dict[str, Any]:

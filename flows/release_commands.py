@@ -70,7 +70,6 @@ def plan(
     from dpdist.release.extent import effort_of
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
-    from dpdist.release.setting import setting_of
     from dpdist.release.trades import compared
     from dpdist.release.which_noise import more_releases
     from dpdist.spec import assumed, load
@@ -91,7 +90,7 @@ def plan(
         more = more_releases(context.ledger, planned.job, planned.options)
         bounds = compared(context, given)
     left_out = (
-        why_not(planned.grid.norm, queries, job.workload.limits, setting_of(job)) if job.workload.mechanism == "auto" else {}
+        why_not(planned.grid.norm, queries, job.workload.limits, job.setting) if job.workload.mechanism == "auto" else {}
     )
     certificate, errors = planned.certificate(), _errors(planned, given, records)
     least = None if half_width is None else _least(spec, period, half_width)
@@ -127,7 +126,7 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
     from dpdist.release.chosen import found_before
-    from dpdist.release.private_edges import EdgesChoice
+    from dpdist.release.private_choices import EdgesChoice
     from dpdist.spec.found_first import FoundFirst, LeftOut, PrivateBound
 
     names = (each.declared.guarantee.names for each in planned.job.guarantee.found)
@@ -141,7 +140,7 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
     for each, kept in found_before(planned.job):
         if isinstance(each, EdgesChoice) and kept is None:
             out.print(
-                f"edges of {each.asked.attribute!r}: 95 times of 100 each divides the records between the edges around it within "
+                f"edges of {each.asked.of!r}: 95 times of 100 each divides the records between the edges around it within "
                 f"{each.rule.farthest:,} records of where it should",
                 soft_wrap=True,
             )

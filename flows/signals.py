@@ -30,7 +30,6 @@ def guarded(run: Callable[[], None]) -> None:
 
 
 def _terminated(number: int, frame: Any) -> None:
-    del number, frame
     raise Terminated
 
 

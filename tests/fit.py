@@ -41,9 +41,9 @@ def spread(done: Release) -> np.ndarray:
             return formula_answers(workload, grid, values, noise)[0]
         if isinstance(grid, PureTermGrid):
             whole = Held(values.astype(np.int64))
-            return held(grid.reader(workload).answers(whole, noise, Wanted("answers", False), Remembering()).answer)
+            return held(grid.answers(workload, whole, noise, Wanted("answers", False), Remembering()).answer)
         if isinstance(grid, TermGrid):
-            return np.concatenate([of_block(workload, grid, block, values, noise)[0] for block in workload.blocks])
+            return np.concatenate([of_block(grid, block, values, noise)[0] for block in workload.blocks])
         return reader.answers(0, workload.shape[0], reader.estimate(values), noise)[0]
 
     if isinstance(grid, DenseGrid):

@@ -12,19 +12,19 @@ from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Layout
 from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Grid
-from dpdist.grids.characters import CharacterGrid, FormulaReader
+from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.coefficients import FilterCoefficients, Form
 from dpdist.grids.dense import DenseGrid
 from dpdist.grids.estimate import LeastSquares
-from dpdist.grids.filters import FilterGrid, FilterReader
+from dpdist.grids.filters import FilterGrid
 from dpdist.grids.term_grid import TermGrid
-from dpdist.grids.term_reader import TermReader, inverses_of
-from dpdist.grids.transformed import TransformReader
+from dpdist.grids.term_reader import block_answers, inverses_of, parts_of
+from dpdist.grids.transformed import TransformedGrid
 from dpdist.machine.engine import Engine
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import exact_measurement
+from dpdist.release.measure import exact_measurement
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.workloads import Block, Workload
 
@@ -37,11 +37,11 @@ def measured(store: Store, engine: Engine, grid: Grid, counts: StoredArray, layo
 
 def errors_of(planned: Any, draws: int) -> Matrix:
     """What the noise of so many releases makes of their answers, (draws, queries): measured on the grid, read as answers are."""
-    reader, rows = planned.grid.reader(planned.workload), planned.grid.rows
+    grid, rows = planned.grid, planned.grid.rows
     wanted, out = Wanted("answers", False), []
     for number in range(draws):
         z = planned.noise.draw(number.to_bytes(32, "big"), start=0, count=rows)
-        out.append(held(reader.answers(Held(z), planned.noise, wanted, Remembering()).answer))
+        out.append(held(grid.answers(planned.workload, Held(z), planned.noise, wanted, Remembering()).answer))
     return np.array(out)
 
 
@@ -65,23 +65,24 @@ def reader_of(workload: Workload, grid: Any, *, direct: bool) -> LeastSquares | 
     return Direct(workload, grid) if direct else grid.least_squares(workload)
 
 
-def of_block(workload: Workload, grid: TermGrid, block: Block, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+def of_block(grid: TermGrid, block: Block, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of a block of queries and their standard errors, from a grid over tables."""
-    return TermReader(workload, grid.measured_terms).of_block(block, inverses_of(grid.measured_terms), z, noise)
+    terms = grid.measured_terms
+    return block_answers(block, parts_of(terms, inverses_of(terms), z, noise), terms.directions)
 
 
 def filtered_answers(workload: Workload, grid: FilterGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of filters and their standard errors."""
-    return _transformed(FilterReader(workload, grid), z, noise)
+    return _transformed(workload, grid, z, noise)
 
 
 def formula_answers(workload: Workload, grid: CharacterGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of formulas and their standard errors."""
-    return _transformed(FormulaReader(workload, grid), z, noise)
+    return _transformed(workload, grid, z, noise)
 
 
-def _transformed(reader: TransformReader, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
-    found = reader.answers(Held(np.asarray(z)), noise, Wanted("answers", False), Remembering())
+def _transformed(workload: Workload, grid: TransformedGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+    found = grid.answers(workload, Held(np.asarray(z)), noise, Wanted("answers", False), Remembering())
     return held(found.answer), held(found.error)
 
 

@@ -87,7 +87,7 @@ def test_every_module_of_the_program_gets_faults() -> None:
 
 def test_a_sample_is_fixed_and_goes_by_lines() -> None:
     """The same faults for one seed, others for another, one a line; those of a module do not hang on other modules."""
-    among = ["dpdist/privacy/thresholds.py", "dpdist/privacy/meaning.py"]
+    among = ["dpdist/privacy/distributions.py", "dpdist/privacy/meaning.py"]
     first, again, other = (list(faults.drawn(among, seed)) for seed in (1, 1, 2))
     assert first == again
     assert [fault.name for fault in first] != [fault.name for fault in other]
@@ -116,7 +116,7 @@ def test_the_nearest_tests_come_first() -> None:
     assert command.nearest("dpdist/privacy/selection.py")[0] == "tests/privacy/test_selection.py"
     assert "tests/stability/test_groups.py" in command.nearest("dpdist/grids/groups.py")
     assert command.nearest("flows/service.py")[0] == "tests/test_service.py"
-    found = command.nearest("dpdist/grids/norms.py")
+    found = command.nearest("dpdist/grids/columns.py")
     assert found[0] == "tests/grids/test_proofs.py"
     assert 1 < len(found) <= command.LOOKED_AT
 

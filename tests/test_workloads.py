@@ -32,7 +32,7 @@ from dpdist.workloads import (
     union,
 )
 from dpdist.workloads.basis import column_codes
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 
 DOMAIN = Domain(

@@ -28,7 +28,7 @@ from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.process.limits import cores
-from dpdist.release.exact import draw
+from dpdist.release.measure import draw
 from dpdist.release.publish import checked
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.sizes import Sizes

@@ -41,8 +41,8 @@ from dpdist.records import counting
 from dpdist.records.sources import source_of
 from dpdist.release.context import Context, silent
 from dpdist.release.drawing import ONE_TILE_IN, Claim, drawn_by_workers
-from dpdist.release.exact import draw
 from dpdist.release.gram import stored_gram
+from dpdist.release.measure import draw
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.sizes import SIZES
 

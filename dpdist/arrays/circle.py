@@ -77,7 +77,6 @@ def _roots(weights: Sequence[float], least: float, spectra: Sequence[Matrix]) ->
 
 
 def _largest(weights: Sequence[float], start: int, *spectra: Matrix) -> float:
-    del start
     return float(_roots(weights, 0.0, spectra).max() ** 2)
 
 
@@ -95,7 +94,6 @@ def _root_sums(
 
 def _response(weights: Sequence[float], least: float, factor: float, start: int, count: int, *spectra: Matrix) -> Matrix:
     """The spectrum of the strategy's coefficients: (P root / total)^1/2."""
-    del start, count
     return np.sqrt(factor * _roots(weights, least, spectra)).astype(np.complex128)
 
 
@@ -148,5 +146,4 @@ def _reading_squares(times: Callable[[int, int], Matrix], least: float, start: i
 
 
 def _read_through(least: float, start: int, count: int, asked: Matrix, given: Matrix, seen: Matrix) -> Matrix:
-    del start, count
     return _reading(least, asked, given) * seen

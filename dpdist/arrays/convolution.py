@@ -63,7 +63,6 @@ def exact_convolution(work: Workspace, left: Vector, right: Vector, length: int,
 
 
 def _added(start: int, count: int, *parts: Matrix) -> Matrix:
-    del start, count
     return np.asarray(sum(parts[1:], parts[0]))
 
 
@@ -110,7 +109,6 @@ def _facts_of(work: Workspace, source: Vector) -> _Facts:
 
 
 def _facts_in(start: int, values: Matrix) -> _Facts:
-    del start
     largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
     high, low = values >> np.int64(32), values & np.int64(0xFFFFFFFF)
     total = np.asarray(high.sum(axis=-1)).astype(object) * 2**32 + np.asarray(low.sum(axis=-1)).astype(object)
@@ -136,7 +134,6 @@ def _limb_squares(work: Workspace, source: Vector, width: int) -> list[Matrix]:
 
 
 def _limb_squares_in(width: int, start: int, values: Matrix) -> list[Matrix]:
-    del start
     return [np.square(limb, dtype=np.float64).sum(axis=-1) for limb in digits(values, width)]
 
 
@@ -152,7 +149,6 @@ def _spectra(work: Workspace, source: Vector, width: int, limbs: int, points: in
 
 def _limb(width: int, number: int, start: int, count: int, values: Matrix) -> Matrix:
     """One digit, by itself: what the lower ones borrow is added before they are shifted away."""
-    del start, count
     half = 2 ** (width - 1)
     borrowed = sum(half << (width * i) for i in range(number))
     rest = (values.astype(np.int64) + np.int64(borrowed)) >> np.int64(width * number)
@@ -179,7 +175,6 @@ def _accumulated(
 
 def products(start: int, count: int, *spectra: Matrix) -> Matrix:
     """Sum of products of pairs of spectra."""
-    del start, count
     out = spectra[0] * spectra[1]
     for i in range(2, len(spectra), 2):
         out += spectra[i] * spectra[i + 1]

@@ -115,7 +115,6 @@ def inverse_fourier(
 
 def kept(start: int, gathered: Matrix) -> tuple[Matrix]:
     """What was gathered, as it is."""
-    del start
     return (gathered,)
 
 
@@ -124,7 +123,6 @@ def _turned_values(turn: Callable[[int, Matrix], Matrix], width: int, start: int
 
 
 def _turned(start: int, slab: Matrix) -> Matrix:
-    del start
     return np.ascontiguousarray(slab.T)
 
 
@@ -146,7 +144,6 @@ def _twiddle(made: Matrix, start: int, n: int, *, back: bool) -> None:
 
 
 def _rows_forward(start: int, gathered: Matrix) -> tuple[Matrix]:
-    del start
     return (scipy.fft.fft(gathered, axis=1, overwrite_x=True),)
 
 
@@ -158,7 +155,6 @@ def _rows_back(n: int, start: int, slab: Matrix) -> Matrix:
 
 
 def _columns_back(n1: int, start: int, gathered: Matrix) -> Matrix:
-    del start
     return np.ascontiguousarray(scipy.fft.irfft(gathered, n1, axis=1).T)
 
 

@@ -58,11 +58,9 @@ def hadamard(work: Workspace, source: Vector, *, kind: Any = np.int64, on_done: 
 
 
 def _others(rest: Kronecker | None, kind: np.dtype[np.generic], start: int, slab: Matrix) -> Matrix:
-    del start
     columns = slab.astype(kind, copy=False).T
     return np.ascontiguousarray(columns if rest is None else rest.matvec(np.ascontiguousarray(columns)))
 
 
 def _first(factor: Operator, start: int, gathered: Matrix) -> Matrix:
-    del start
     return factor.matvec(np.ascontiguousarray(gathered.T))

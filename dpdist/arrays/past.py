@@ -70,7 +70,6 @@ def root_of(work: Workspace, each: Toeplitz) -> Root:
 
 
 def _over(length: float, start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return values / length
 
 
@@ -162,7 +161,6 @@ def _padded(n: int, make: partial[Matrix], start: int, count: int) -> Matrix:
 
 
 def _as_they_are(start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return values
 
 
@@ -194,7 +192,6 @@ def deviations_past(work: Workspace, reading: Vector) -> Vector:
 
 
 def _squared(start: int, values: Matrix) -> float:
-    del start
     return float(values @ values)
 
 
@@ -202,7 +199,6 @@ def _deviations(
     ranges: list[tuple[int, int]], before: Matrix, reading: Vector, start: int, count: int, values: Matrix
 ) -> Matrix:
     """Sums up to the range that ``start`` lies in are known."""
-    del count
     number = start // (ranges[0][1] - ranges[0][0])
     low = ranges[number][0]
     head = before[number] + (float(np.square(reading.read(low, start)).sum()) if low < start else 0.0)

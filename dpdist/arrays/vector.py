@@ -297,7 +297,6 @@ def scaled(vector: Vector, factor: float, added: float = 0.0, *, whole: bool = F
 
 
 def _scaled(factor: float, added: float, whole: bool, start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     made = values * factor
     if whole:
         made = np.rint(made)

@@ -16,6 +16,8 @@ _T = TypeVar("_T")
 
 OnDone = Callable[[int, int], None]
 """Called with (steps finished, steps in all)."""
+Filling = Callable[[int, int], Sequence[Matrix]]
+"""Gives the values from one place to another of several vectors."""
 
 
 class Workspace(Protocol):
@@ -54,12 +56,7 @@ class Workspace(Protocol):
         """Vectors made of one that holds a matrix of ``sides[0].lines`` rows, in C order: one a target."""
 
     def fill(
-        self,
-        names: Sequence[str],
-        size: int,
-        rows: int,
-        function: Callable[[int, int], Sequence[Matrix]],
-        on_done: OnDone | None = None,
+        self, names: Sequence[str], size: int, rows: int, function: Filling, on_done: OnDone | None = None
     ) -> list[Vector]:
         """float64 vectors, one a name: function(start, stop) returns those values of each, for ``rows`` of them at a time."""
 
@@ -82,12 +79,10 @@ class InMemory:
 
     def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
         """The vector, computed."""
-        del name, facts
         return vector if isinstance(vector, Held) else Held(vector.read(0, vector.size))
 
     def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """None: nothing is kept."""
-        del name
         return None
 
     def fold(
@@ -110,20 +105,13 @@ class InMemory:
         return [Held(_typed(values, target)) for values, target in zip(made, targets, strict=True)]
 
     def fill(
-        self,
-        names: Sequence[str],
-        size: int,
-        rows: int,
-        function: Callable[[int, int], Sequence[Matrix]],
-        on_done: OnDone | None = None,
+        self, names: Sequence[str], size: int, rows: int, function: Filling, on_done: OnDone | None = None
     ) -> list[Vector]:
         """All of it at once."""
-        del names, rows, on_done
         return [Held(values) for values in function(0, size)]
 
     def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """The computation, here."""
-        del needed_bytes
         return function(*arguments)
 
     @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,35 @@ from numpy.typing import NDArray
 from dpdist.domain.times import Times
 from dpdist.sizes import SIZES, Sizes
 
+_T = TypeVar("_T")
+
+
+class Made(Sequence[_T]):
+    """Values that are made when they are read."""
+
+    @abstractmethod
+    def at(self, place: int) -> _T:
+        """The value at a place."""
+
+    def between(self, start: int, stop: int) -> Sequence[_T]:
+        """Neighbouring values."""
+        return [self.at(place) for place in range(start, stop)]
+
+    @overload
+    def __getitem__(self, place: int) -> _T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[_T]: ...
+
+    def __getitem__(self, place: int | slice) -> _T | Sequence[_T]:
+        picked = range(len(self))[place]  # IndexError beyond the last, as iteration needs it
+        if isinstance(picked, int):
+            return self.at(picked)
+        return self.between(picked.start, picked.stop) if picked.step == 1 else [self.at(each) for each in picked]
+
 
 @dataclass(frozen=True)
-class EvenEdges(Sequence[float]):
+class EvenEdges(Made[float]):
     """Whole-numbered edges first, first + width, ... of many bins."""
 
     first: int
@@ -26,22 +52,15 @@ class EvenEdges(Sequence[float]):
     def __len__(self) -> int:
         return self.bins + 1
 
-    @overload
-    def __getitem__(self, place: int) -> float: ...
+    def at(self, place: int) -> float:
+        return float(self.first + place * self.width)
 
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[float]: ...
-
-    def __getitem__(self, place: int | slice) -> float | Sequence[float]:
-        if isinstance(place, slice):
-            picked = range(len(self))[place]
-            if picked.step == 1 and len(picked) > 1:
-                return even_edges(self.first + picked.start * self.width, self.width, len(picked) - 1)
-            return tuple(self[i] for i in picked)
-        return float(self.first + range(len(self))[place] * self.width)
+    def between(self, start: int, stop: int) -> Sequence[float]:
+        if stop - start > 1:
+            return even_edges(self.first + start * self.width, self.width, stop - start - 1)
+        return super().between(start, stop)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        del copy
         return (self.first + self.width * np.arange(len(self))).astype(dtype or np.float64)
 
 
@@ -53,7 +72,7 @@ def even_edges(first: int, width: int, bins: int, sizes: Sizes = SIZES) -> Seque
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeLabels(Sequence[str], ABC):
+class MadeLabels(Made[str]):
     """Names of many values, each made when it is asked for, then those of the bins after them.
 
     Attributes:
@@ -76,26 +95,15 @@ class MadeLabels(Sequence[str], ABC):
     def __len__(self) -> int:
         return self.values + len(self.extra)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        picked = range(len(self))[place]
-        if isinstance(picked, int):
-            return self._name(picked)
-        if picked.step != 1:
-            return [self._name(each) for each in picked]
-        after = slice(max(0, picked.start - self.values), max(0, picked.stop - self.values))
-        return [*self.made_between(picked.start, min(picked.stop, self.values)), *self.extra[after]]
+    def between(self, start: int, stop: int) -> Sequence[str]:
+        after = slice(max(0, start - self.values), max(0, stop - self.values))
+        return [*self.made_between(start, min(stop, self.values)), *self.extra[after]]
 
     def made_between(self, start: int, stop: int) -> list[str]:
         """The names of neighbouring values."""
         return [self.made(place) for place in range(start, stop)]
 
-    def _name(self, place: int) -> str:
+    def at(self, place: int) -> str:
         return self.made(place) if place < self.values else self.extra[place - self.values]
 
 

@@ -24,7 +24,7 @@ import scipy
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Domain, Layout
-from dpdist.grids.answers import Answers, Reader, Wanted
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, Grid, StageBytes, answer_bytes
 from dpdist.grids.dense import DenseGrid
 from dpdist.operators import ListedRanges, Matrix, Product, Sparse, Tree
@@ -107,21 +107,11 @@ class AdaptiveGrid(Grid):
     def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         return Held(measured(held(exact), self.queries, self, budget, key.reveal()))
 
-    def reader(self, workload: Workload) -> Reader:
-        return BucketReader(workload, self)
-
-
-@dataclass(frozen=True)
-class BucketReader:
-    """Answers from the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
-
-    workload: Workload
-    grid: AdaptiveGrid
-
     def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
-        workload, grid, totals = read(held(measured), self.workload, self.grid)
+        """From the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
+        workload, grid, totals = read(held(z), workload, self)
         return replace(grid.estimate(workload, Held(totals), noise, (), work), biased=True).answers(wanted, work, on_done)
 
 

@@ -1,18 +1,16 @@
-"""Answers of a release, and the reader that makes them of a measurement."""
+"""Answers of a release, as they are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from dpdist.arrays.vector import Held, Vector
-from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.arrays.workspace import Workspace
 from dpdist.grids.non_negative import Effect
 from dpdist.operators import Matrix
-from dpdist.privacy.noise import Noise
 
 
 @dataclass(frozen=True)
@@ -58,15 +56,6 @@ class Answers:
     half_width: Vector
     effect: Effect | None = field(default=None, kw_only=True)
     modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
-
-
-class Reader(Protocol):
-    """Turns a measurement into the answers of one workload."""
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries."""
 
 
 def stored_answers(answer: Matrix, error: Matrix, half: Matrix, wanted: Wanted, work: Workspace) -> Answers:

@@ -1,4 +1,4 @@
-"""Grid: the whole numbers that are measured, their exact sensitivity, and the reader that makes answers of them.
+"""Grid: the whole numbers that are measured, their exact sensitivity, and the answers that are made of them.
 
 Every representation of a strategy has a grid of its own. What depends on the representation is a method here: nothing outside asks
 which class a grid has.
@@ -18,7 +18,7 @@ from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers, Reader
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.estimate import Estimate
 from dpdist.grids.space import MeasuredSpace
 from dpdist.operators import Matrix, Tall
@@ -120,9 +120,14 @@ class Grid(ABC):
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
 
-    @abstractmethod
-    def reader(self, workload: Workload) -> Reader:
-        """What answers a workload from a measurement. It raises InvalidInput when the grid does not determine every answer."""
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries.
+
+        Raises: InvalidInput when the grid does not determine every answer.
+        """
+        return self.estimate(workload, z, noise, (), work).answers(wanted, work, on_done)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -143,7 +148,6 @@ class Grid(ABC):
     def total_variance(self, workload: Workload, work: Workspace) -> float | None:
         """Total variance of all (weighted) answers for noise of deviation 1, as the whole numbers have it. None where rounding left the
         strategy as it was, up to a factor."""
-        del workload, work
         return None
 
     def over_several(self, moved: Distance) -> Grid | None:
@@ -168,7 +172,6 @@ class Grid(ABC):
 
     def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         """z + noise, drawn where it is read. Only ``dpdist.release.measure`` calls it, with the key of a reserved charge (law 1)."""
-        del budget
         return Noisy(exact, key, noise)
 
     def row_blocks(self) -> Iterator[Matrix] | None:
@@ -178,7 +181,6 @@ class Grid(ABC):
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         """Whether one estimate of all cells can be made of a measurement (``jointly``: and of others), before anything is measured."""
-        del cells, jointly
         return False
 
     def estimate(
@@ -205,7 +207,6 @@ class Grid(ABC):
 
     def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
         """The tables that were chosen while they were measured, in their order; none where the spec alone decides."""
-        del measured, noise
         return ()
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
@@ -261,7 +262,6 @@ class Counts:
 
 
 def _sum(start: int, values: Matrix) -> int:
-    del start
     return int(values.sum())
 
 

@@ -17,12 +17,11 @@ from dpdist.arrays.passes import slab_bytes
 from dpdist.arrays.vector import Held, Interleaved, LazyVector, Vector, held
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.answers import Reader
-from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
+from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
 from dpdist.grids.coefficients import UNIT, Coefficients, Form, least, square
 from dpdist.grids.row_space import RowSpace
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.grids.transformed import Transformed, TransformedGrid
 from dpdist.operators import Dyadic, Matrix
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
@@ -31,7 +30,7 @@ WHOLE = np.dtype(np.int64)
 
 
 @dataclass(frozen=True)
-class CharacterGrid(Grid):
+class CharacterGrid(TransformedGrid):
     """z_i = weight_i (H x)_i for characters i: in memory for those whose weight is not zero, in the store for all.
 
     Attributes:
@@ -125,12 +124,26 @@ class CharacterGrid(Grid):
                 inner.delete(asked)
         return total
 
-    def reader(self, workload: Workload) -> Reader:
-        return FormulaReader(workload, self)
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
+        """Answers of all formulas over binary attributes."""
+        weights, cells = self.weights, self.weights.size
+        if self.form is Form.HELD:
+            whole = np.zeros(cells)
+            whole[self.characters] = held(measured)
+            measured = Held(whole)
+        read, errors = [], []
+        for asked in spectra_of(work, workload, on_done):
+            squares = work.fold(partial(_reading_squares, cells), asked, weights)
+            errors.append(math.sqrt(math.fsum(squares)))
+            parts = LazyVector(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
+            read.append((hadamard(work, parts, kind=np.float64, on_done=on_done),))
+            work.delete(asked)
+        return Transformed(Interleaved(tuple(read), cells), tuple(errors))
 
 
 def _product(start: int, count: int, weights: Matrix, turned: Matrix) -> Matrix:
-    del start, count
     return weights * turned
 
 
@@ -143,41 +156,16 @@ def spectra_of(work: Workspace, workload: Workload, on_done: OnDone | None = Non
         yield hadamard(work, formula.entries, kind=kind, on_done=on_done)
 
 
-@dataclass(frozen=True)
-class FormulaReader(TransformReader):
-    """Every formula from the measured characters."""
-
-    grid: CharacterGrid
-
-    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
-        """Answers of all formulas over binary attributes."""
-        weights, cells = self.grid.weights, self.grid.weights.size
-        if self.grid.form is Form.HELD:
-            whole = np.zeros(cells)
-            whole[self.grid.characters] = held(measured)
-            measured = Held(whole)
-        read, errors = [], []
-        for asked in spectra_of(work, self.workload, on_done):
-            squares = work.fold(partial(_reading_squares, cells), asked, weights)
-            errors.append(math.sqrt(math.fsum(squares)))
-            parts = LazyVector(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
-            read.append((hadamard(work, parts, kind=np.float64, on_done=on_done),))
-            work.delete(asked)
-        return Transformed(Interleaved(tuple(read), cells), tuple(errors))
-
-
 def _reading(cells: int, asked: Matrix, weights: Matrix) -> Matrix:
     return np.where(weights != 0, asked / np.where(weights != 0, weights, 1), 0.0) / cells
 
 
 def _reading_squares(cells: int, start: int, asked: Matrix, weights: Matrix) -> float:
-    del start
     found = _reading(cells, asked, weights)
     return float(found @ found)
 
 
 def _read(cells: int, start: int, count: int, asked: Matrix, weights: Matrix, measured: Matrix) -> Matrix:
-    del start, count
     return _reading(cells, asked, weights) * measured
 
 
@@ -197,5 +185,4 @@ def character_grid(coefficients: Coefficients, *, neighbours: Neighbours, most_r
 
 
 def _squared(start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return values * values

@@ -149,12 +149,10 @@ def in_units(values: Vector) -> Vector:
 
 
 def _rounded(start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return np.rint(values / UNIT).astype(np.int64)
 
 
 def _square(start: int, values: Matrix) -> int:
-    del start
     return square_of(values)
 
 
@@ -171,5 +169,4 @@ def least(work: Workspace, whole: Vector, ranges: list[tuple[int, int]]) -> int 
 
 
 def _least(start: int, values: Matrix) -> int:
-    del start
     return int(values.min())

@@ -7,11 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.norms import exact_norms
 from dpdist.operators import Identity, Kronecker, Matrix, Operator, Stack, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
+
+
+def exact_norms(rows: Matrix) -> Matrix:
+    """Squared norms of the columns of a block as Python integers, from 16-bit halves whose sums stay below 2^63."""
+    top = int(np.abs(rows).max(initial=0))
+    if (top >> 16) ** 2 * rows.shape[0] >= 2**62:
+        raise InvalidInput(
+            f"grid entries of up to {top} are too large, because the strategy's entries exceed its sensitivity "
+            "by far; choose another mechanism"
+        )
+    high, low = rows >> 16, rows & 0xFFFF
+    parts = [np.einsum("ij,ij->j", a, b).astype(object) for a, b in ((high, high), (high, low), (low, low))]
+    return np.asarray(parts[0] * 2**32 + parts[1] * 2**17 + parts[2])
 
 
 def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes: Sizes = SIZES) -> int:

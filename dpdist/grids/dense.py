@@ -16,10 +16,10 @@ from functools import cached_property, partial
 import numpy as np
 import scipy
 
-from dpdist.arrays.vector import Held, LazyVector, Vector, held
+from dpdist.arrays.vector import Constant, Held, LazyVector, Vector, held, scaled
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.domain import Layout
-from dpdist.grids.answers import Reader
+from dpdist.domain import Domain, Layout
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.base import (
     HELD_COPIES,
     Counts,
@@ -35,9 +35,7 @@ from dpdist.grids.base import (
 from dpdist.grids.columns import l1_sensitivity, row_blocks, sensitivity_squared
 from dpdist.grids.estimate import Estimate, LeastSquares, inverse_where_asked
 from dpdist.grids.groups import exact_gram, squared_over_cells
-from dpdist.grids.joint import JOINT_CELLS, joint_estimate
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
-from dpdist.grids.readers import CellReader, DirectReader, EstimateReader
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.totals import Totals, absolute, squared
@@ -48,6 +46,51 @@ from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Basis, Workload, integer_basis
 from dpdist.workloads.basis import SubsetBasis
 from dpdist.workloads.kinds import is_cells
+
+JOINT_CELLS = 4096
+"""Up to here measurements are combined: every cell is written down."""
+
+
+def joint_estimate(workload: Workload, parts: Sequence[Measured], work: Workspace) -> Estimate:
+    """One least-squares estimate from one or several measurements of the same records.
+
+    Each measurement is divided by its noise's deviation; the first one must determine every answer. Cells are written down:
+    see ``JOINT_CELLS``.
+
+    Args:
+        parts: all with the same kind of noise, on grids whose rows can be written down.
+    """
+    given = [(part.grid, held(part.values), part.noise) for part in parts]
+    reader, values = work.largest(partial(_joined, workload), given)
+    return Estimate(reader, values, parts[0].noise)
+
+
+class OverCells(Grid):
+    """A grid whose rows are written down where the cells of a domain are few, and then joined with other measurements."""
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        return cells <= JOINT_CELLS
+
+    def estimate(
+        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+    ) -> Estimate:
+        """Least squares over all rows, and over other measurements of the same records: the cells are written down."""
+        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
+
+
+def _joined(workload: Workload, parts: Sequence[tuple[Grid, Matrix, Noise]]) -> tuple[LeastSquares, Matrix]:
+    rows = np.concatenate(
+        [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks() or ()]
+    )
+    values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in parts])
+    squares, vectors = scipy.linalg.eigh(rows.T @ rows, check_finite=False)
+    kept = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
+    inverse = (vectors[:, kept] / squares[kept]) @ (vectors[:, kept].T @ rows.T)
+    basis = integer_basis(workload)
+    if basis.operator is not None:
+        inverse = basis.operator.matvec(inverse)
+    return LeastSquares(workload, 1.0, basis=basis, inverse=inverse / parts[0][2].deviation), inverse @ values
+
 
 COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
@@ -161,11 +204,19 @@ class DenseGrid(Grid):
         asked = squares > squares.size * np.finfo(float).eps * squares[-1]  # what nobody asks for may have an error of 2^15
         return float((squares[asked] @ np.square(vectors[:, asked].T @ found.inverse)).sum())
 
-    def reader(self, workload: Workload) -> Reader:
-        """The cells as they are where they are asked for, else one least-squares estimate."""
-        if self.multiple is not None and is_cells(workload):
-            return CellReader(self.spacing)
-        return EstimateReader(workload, self)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """The cells as they are where they are asked for, read as they are needed; else one least-squares estimate."""
+        if not self.gives_cells(workload):
+            return super().answers(workload, z, noise, wanted, work, on_done)
+        error = noise.deviation * self.spacing
+        half = error * float(noise.half_width_95(1.0)) + (0.5 if wanted.integer else 0.0)
+        return Answers(scaled(z, self.spacing, whole=wanted.integer), Constant(error, z.size), Constant(half, z.size))
+
+    def gives_cells(self, workload: Workload) -> bool:
+        """Whether the measured cells are the answers."""
+        return self.multiple is not None and is_cells(workload)
 
     def least_squares(self, workload: Workload) -> LeastSquares:
         """The estimate's inverse. Raises: InvalidInput when the strategy does not determine every answer."""
@@ -237,8 +288,12 @@ class DenseGrid(Grid):
 class DirectGrid(DenseGrid):
     """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
 
-    def reader(self, workload: Workload) -> Reader:
-        return DirectReader(workload, self.spacing, self._units(workload))
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Each measurement in the unit of its query."""
+        task = partial(_in_units, z, self.spacing, self._units(workload), noise, wanted.integer)
+        return Answers(*work.fill(wanted.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, on_done))
 
     def _units(self, workload: Workload) -> Matrix:
         return self.mixing * self.spacing if self.mixing.ndim == 1 else workload.weights
@@ -250,8 +305,19 @@ class DirectGrid(DenseGrid):
         return False
 
 
+DIRECT_ROWS = 2**22
+"""Queries that a task of ``DirectGrid`` answers."""
+
+
+def _in_units(
+    measured: Vector, spacing: float, units: Matrix, noise: Noise, integer: bool, start: int, stop: int
+) -> list[Matrix]:
+    errors = noise.deviation * spacing / units[start:stop]
+    answers, half = measured.read(start, stop) * spacing / units[start:stop], errors * noise.half_width_95(1.0)
+    return [np.rint(answers), errors, half + 0.5] if integer else [answers, errors, half]
+
+
 def _times(factor: int, start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return np.asarray(np.multiply(values, factor, out=values if values.flags.writeable else None))
 
 
@@ -265,12 +331,10 @@ def dense_grid(
     real: Matrix | None,
     unit: float,
     norm: Norm,
+    domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
-    sizes: Sizes,
-    max_abs_shares: int = 1,
-    totals: Totals | None = None,
 ) -> DenseGrid:
     """The grid of A = M B for integer rows B.
 
@@ -278,10 +342,8 @@ def dense_grid(
         real: M before it is rounded; None for the identity.
         unit: the sensitivity of A.
         most_records: how many records one change touches, each counted as often as it has shares.
-        max_abs_shares: the most shares that a record has in all cells, whatever their signs; 1 where records are whole.
-        totals: what the records of a person can be, where the total of their amounts is bounded.
     """
-    bits = grid_bits(max_abs_shares)
+    bits, totals, sizes = grid_bits(domain.max_abs_shares), Totals.of(domain), domain.sizes
     spacing = unit * 2.0**-bits
     if real is None:
         mixing = np.broadcast_to(np.int64(round(2.0**bits / unit)), base.shape[:1])  # takes no memory

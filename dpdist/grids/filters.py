@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import scipy
@@ -19,26 +21,132 @@ from dpdist.arrays.past import circle_of_past, deviations_past, read_past, readi
 from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided, Vector, held, rows_of, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.answers import Reader
-from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
-from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
+from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
+from dpdist.grids.coefficients import UNIT, AlongAxis, FilterCoefficients, Form, in_units, least, square
 from dpdist.grids.participations import (
     GRAM_STEPS,
     Crossing,
     falls,
+    fitting,
     squared_at_most,
     squared_of_band,
     squared_of_falling,
     width_of,
 )
-from dpdist.grids.product_space import Circle, ListedFactor, Past, WideCircle
-from dpdist.grids.series import SeriesGrid
+from dpdist.grids.product_space import Cells, Circle, Factor, ListedFactor, OpenTerm, Past, ProductSpace, WideCircle
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.grids.transformed import Transformed, TransformedGrid
 from dpdist.operators import Matrix
-from dpdist.stability import Neighbours
+from dpdist.privacy.accounting import Loss, gaussian_slack
+from dpdist.privacy.noise import Noise
+from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
+
+
+class SeriesGrid(AlongAxis, TransformedGrid):
+    """A grid over series: all measured values of a step lie side by side.
+
+    Attributes:
+        axes: the counted table's attributes.
+        first_steps, first_squared: of a stream that was extended, the steps of its first horizon and their sensitivity, which decided
+            the noise.
+    """
+
+    axes: tuple[int, ...]
+    first_steps: int | None
+    first_squared: int | None
+
+    @property
+    @abstractmethod
+    def signs(self) -> bool:
+        """Whether measured values have coefficients of both signs."""
+
+    @abstractmethod
+    def begun(self, steps: int) -> Self:
+        """The grid of the first steps."""
+
+    @abstractmethod
+    def with_squares(self, whole: int, first: int | None) -> Self:
+        """The same integers with the noise of other sensitivities."""
+
+    def participating(self, distance: Distance) -> Self:
+        """The same integers with the noise for one person in several steps."""
+        first = None if self.first_steps is None else self.begun(self.first_steps).joint_distance(distance, signs=self.signs)
+        return self.with_squares(self.joint_distance(distance, signs=self.signs), first)
+
+    def noise(self, budget: Loss) -> Noise:
+        """That of the first horizon: what was measured stays as it is."""
+        first = self if self.first_squared is None else self.with_squares(self.first_squared, None)
+        return Grid.noise(first, budget)
+
+    def loss(self, budget: Loss, noise: Noise) -> Loss:
+        """What the whole stream reveals: after an extension more than its first horizon, whose loss ``budget`` is."""
+        if self.first_squared is None:
+            return super().loss(budget, noise)
+        rho = rounded_up(budget.rho * Fraction(self.sensitivity_squared, self.first_squared))
+        return Loss.gaussian(rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute set whose table is counted."""
+        return (self.axes,)
+
+    @abstractmethod
+    def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
+        """At most what one record in each of up to so many steps, so far apart, moves the measured values, squared."""
+
+    def joint_distance(self, distance: Distance, *, signs: bool) -> int:
+        """The squared sensitivity to one person in several steps, with up to ``distance.records`` in each.
+
+        Args:
+            signs: whether measured values have coefficients of both signs. Else what two persons add does not cancel, and one who is
+                replaced by another moves z by no more than both lengths, squared and added.
+        """
+        assert distance.participations is not None
+        most = fitting(distance.participations, distance.separation, self.steps)
+        sides = (4 if signs else 2) if distance.replaced else 1
+        crossing = Crossing.ABSOLUTE if distance.signed else Crossing.AS_IT_IS if self.series == 1 else Crossing.POSITIVE
+        return sides * distance.records**2 * self.joint_squared(most, distance.separation, crossing)
+
+    def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
+        """The measured values of some steps."""
+        return Strided(exact, start * self.series, 1, (stop - start) * self.series)
+
+    def counted(self, table: Matrix, stop: int) -> Matrix:
+        """The counts of the first steps."""
+        return np.take(table.reshape(self.shape), range(stop), axis=self.place)
+
+    def shape_of(self, steps: int) -> tuple[int, ...]:
+        """The sizes of the table of the first steps."""
+        return tuple(steps if i == self.place else size for i, size in enumerate(self.shape))
+
+    def space_of(self, factor: Factor, values: Matrix, shape: tuple[int, ...]) -> ProductSpace:
+        """The measurement of every series by one factor.
+
+        Args:
+            values: (measured values of a series, series), or of one series each, (series, values), as a table with the steps' axis
+                in its place.
+        """
+        factors = tuple(factor if i == self.place else Cells(size) for i, size in enumerate(self.shape))
+        return ProductSpace((OpenTerm(self.axes, factors),), shape, np.ascontiguousarray(values).ravel())
+
+    def steps_first(self, values: Matrix) -> Matrix:
+        """Values whose series lie side by side as a table with the steps' axis in its place."""
+        others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
+        return np.moveaxis(values.reshape(-1, *others), 0, self.place)
+
+
+def rounded_up(amount: Fraction) -> Fraction:
+    """An amount in decimals of nine digits or more, no less than it: the same wherever it is computed.
+
+    >>> rounded_up(Fraction(1, 3))
+    Fraction(166666667, 500000000)
+    """
+    scale = 1
+    while amount * scale < 10**8:
+        scale *= 10
+    return Fraction(math.ceil(amount * scale), scale)
 
 
 @dataclass(frozen=True)
@@ -151,8 +259,25 @@ class FilterGrid(SeriesGrid):
         """Under which what reads a running sum is kept."""
         return f"{self.name}-reading" if self.name else None
 
-    def reader(self, workload: Workload) -> Reader:
-        return FilterReader(workload, self)
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
+        """Answers of all filters."""
+        filters = filters_of(workload)
+        series = [in_units(each) for each in self.measured_series(measured, together=work.in_memory)]
+        after, given = math.prod(self.shape[self.place + 1 :]), in_units(self.coefficients)
+        if not self.circular:
+            tell = Steps(on_done, 7 + 2 * len(series))
+            reading = reading_of(work, filters[0], given, tell, name=self.reading_name)
+            answers = table_of(read_past(work, reading, series, tell), self.steps, after)
+            spread = scaled(deviations_past(work, reading), UNIT)
+            return Transformed(answers, spread=Repeated(spread, after, self.series // after))
+        tell = Steps(on_done, 1 + len(series) + (1 + len(series)) * len(filters))
+        read, errors = [], []
+        for found, error in read_around(work, given, filters, series, tell):
+            read += found
+            errors.append(error * UNIT)
+        return Transformed(table_of(read, self.steps, after), tuple(errors))
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """One filter along the steps; a circle of more points than steps as the rows that it has over them."""
@@ -220,31 +345,6 @@ def table_of(series: Sequence[Vector], steps: int, after: int) -> Vector:
     """The first steps of every series, ``after`` of them side by side."""
     each = [row for vector in series for row in rows_of(vector)]
     return Interleaved(tuple(tuple(each[i : i + after]) for i in range(0, len(each), after)), steps)
-
-
-@dataclass(frozen=True)
-class FilterReader(TransformReader):
-    """What was measured, filtered once more."""
-
-    grid: FilterGrid
-
-    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
-        """Answers of all filters."""
-        grid, filters = self.grid, filters_of(self.workload)
-        series = [in_units(each) for each in grid.measured_series(measured, together=work.in_memory)]
-        after, given = math.prod(grid.shape[grid.place + 1 :]), in_units(grid.coefficients)
-        if not grid.circular:
-            tell = Steps(on_done, 7 + 2 * len(series))
-            reading = reading_of(work, filters[0], given, tell, name=grid.reading_name)
-            answers = table_of(read_past(work, reading, series, tell), grid.steps, after)
-            spread = scaled(deviations_past(work, reading), UNIT)
-            return Transformed(answers, spread=Repeated(spread, after, grid.series // after))
-        tell = Steps(on_done, 1 + len(series) + (1 + len(series)) * len(filters))
-        read, errors = [], []
-        for found, error in read_around(work, given, filters, series, tell):
-            read += found
-            errors.append(error * UNIT)
-        return Transformed(table_of(read, grid.steps, after), tuple(errors))
 
 
 def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterGrid:

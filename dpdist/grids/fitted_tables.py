@@ -21,7 +21,7 @@ from dpdist.arrays.vector import Held, LazyVector, Vector, batches, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Answers, Wanted
-from dpdist.grids.joint import JOINT_CELLS
+from dpdist.grids.dense import JOINT_CELLS
 from dpdist.grids.nearest_levels import LevelFit
 from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
 from dpdist.grids.non_negative import MOST_GROUPS, RULE, Effect, Group, covering, ratio
@@ -254,7 +254,6 @@ def _folded(answers: Vector, cut: float, ranges: Sequence[tuple[int, int]], work
 
 
 def _above(cut: float, start: int, values: Matrix) -> tuple[float, int, float]:
-    del start
     kept = values[values > cut]
     return float(kept.sum()), int(kept.size), float(values.max())
 

@@ -120,7 +120,6 @@ def _line_bytes(before: int, blocks: tuple[int, ...], nodes: int) -> int:
 
 def _fitted(fit: LevelFit, price: float, start: int, slab: Matrix) -> Matrix:
     """Fitted answers of some lines, (queries of a line, lines)."""
-    del start
     return fit._columns(slab.reshape(slab.shape[0], -1).T, price)[0]
 
 

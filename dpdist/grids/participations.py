@@ -14,8 +14,8 @@ from enum import Enum
 import numpy as np
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.columns import exact_norms
 from dpdist.grids.groups import exact_gram
-from dpdist.grids.norms import exact_norms
 from dpdist.operators import Matrix
 
 LIMB = 15

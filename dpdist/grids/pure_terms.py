@@ -15,7 +15,8 @@ import numpy as np
 
 from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
+from dpdist.domain import Domain
+from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
 from dpdist.grids.term_grid import TermGrid
@@ -65,8 +66,22 @@ class PureTermGrid(TermGrid):
         parts = zip(inverted(self.measured_terms, work.largest(inverses_of, self.measured_terms)), self.groups, strict=True)
         return sum(total_variance(workload.blocks[number], [part]) for part, group in parts for number in group)
 
-    def reader(self, workload: Workload) -> Reader:
-        return GroupReader(workload, self)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
+        values, inverses = held(z), work.largest(inverses_of, self.measured_terms)
+        found: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
+        for (term, place), own, group in zip(self.measured_terms.slices(), inverses, self.groups, strict=True):
+            part = read_term(term, values[place], own, noise)
+            for number in group:
+                block = workload.blocks[number]
+                answer, error = block_answers(block, [part])
+                found[number] = (answer, error, error * noise.half_width_95(concentration(block, term.axes, own)))
+                if on_done is not None:
+                    on_done(len(found), len(workload.blocks))
+        answer, error, half = (np.concatenate(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
+        return stored_answers(answer, error, half, wanted, work)
 
 
 @dataclass(frozen=True)
@@ -96,28 +111,43 @@ class MarginalGrid(PureTermGrid):
         own = ((term, set(term.axes) - set(subset)) for term in self.terms if set(subset) <= set(term.axes))
         return sum(term.multiplier**2 / math.prod(self.shape[axis] for axis in outside) for term, outside in own)
 
-    def reader(self, workload: Workload) -> Reader:
-        return MarginalReader(workload, self)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest.
+
+        Every marginal that holds the attributes T says what the table of T is once its margins are taken off, with white noise: they are
+        averaged by precision. What different T say is uncorrelated, so variances add and are exact.
+        """
+        columns = []
+        asked = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
+        tables = _by_axes(self, held(z))
+        parts = {subset: combined(subset, tables, self, noise) for subset in asked}
+        for done, block in enumerate(workload.blocks, start=1):
+            columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))
+            if on_done is not None:
+                on_done(done, len(workload.blocks))
+        answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return stored_answers(answer, error, error * noise.half_width_95(1.0), wanted, work)
 
 
 def pure_term_grid(
     terms: Sequence[Term],
-    shape: tuple[int, ...],
+    domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
     groups: tuple[tuple[int, ...], ...],
     made: type[PureTermGrid] = PureTermGrid,
-    max_abs_shares: int = 1,
-    totals: Totals | None = None,
 ) -> PureTermGrid:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, max_abs_shares, totals: as for ``dense_grid``.
+        most_records: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
-    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(max_abs_shares)
+    shape, totals = domain.shape, Totals.of(domain)
+    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(domain.max_abs_shares)
     whole = tuple(rounded(term, spacing) for term in terms)
     moved = sum(
         _reach(term, neighbours, most_records) if totals is None else _reach_within(totals, term, len(shape) - 1, neighbours)
@@ -148,31 +178,6 @@ def _reach_within(totals: Totals, term: IntegerTerm, last: int, neighbours: Neig
     return (moved >> term.shift) + min(term.rows, 2 * totals.records * touched * (1 if neighbours == "add-remove" else 2))
 
 
-@dataclass(frozen=True)
-class GroupReader:
-    """Every block of queries from the one product that was measured for it."""
-
-    workload: Workload
-    grid: PureTermGrid
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
-        z, inverses = held(measured), work.largest(inverses_of, self.grid.measured_terms)
-        found: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
-        for (term, place), own, group in zip(self.grid.measured_terms.slices(), inverses, self.grid.groups, strict=True):
-            part = read_term(term, z[place], own, noise)
-            for number in group:
-                block = self.workload.blocks[number]
-                answer, error = block_answers(block, [part])
-                found[number] = (answer, error, error * noise.half_width_95(concentration(block, term.axes, own)))
-                if on_done is not None:
-                    on_done(len(found), len(self.workload.blocks))
-        answer, error, half = (np.concatenate(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
-        return stored_answers(answer, error, half, wanted, work)
-
-
 def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> Matrix:
     """Of each query read from one product: fourth powers over the square of the squares of its weights, (queries,)."""
     asked = dict(zip(block.axes, block.factors, strict=True))
@@ -187,33 +192,6 @@ def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> M
         ratio = row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
         out = np.multiply.outer(out, ratio).ravel()
     return out
-
-
-@dataclass(frozen=True)
-class MarginalReader:
-    """Least squares over all measured marginals, attribute set by attribute set of the residual basis.
-
-    Every marginal that holds the attributes T says what the table of T is once its margins are taken off, with white noise: they are
-    averaged by precision. What different T say is uncorrelated, so variances add and are exact.
-    """
-
-    workload: Workload
-    grid: MarginalGrid
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest."""
-        z, columns = held(measured), []
-        asked = {subset for block in self.workload.blocks for subset in subsets(block.asked_axes)}
-        tables = _by_axes(self.grid, z)
-        parts = {subset: combined(subset, tables, self.grid, noise) for subset in asked}
-        for done, block in enumerate(self.workload.blocks, start=1):
-            columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))
-            if on_done is not None:
-                on_done(done, len(self.workload.blocks))
-        answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return stored_answers(answer, error, error * noise.half_width_95(1.0), wanted, work)
 
 
 def _by_axes(grid: MarginalGrid, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:

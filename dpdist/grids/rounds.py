@@ -27,7 +27,7 @@ import numpy as np
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
+from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Chosen, Counts, Grid, StageBytes
 from dpdist.grids.fitted_tables import parts_of
 from dpdist.grids.measured_tables import MeasuredTables, nearest_of
@@ -146,8 +146,28 @@ class RoundsGrid(Grid):
         weights = self.found(held(measured)).weights
         return [Chosen(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
 
-    def reader(self, workload: Workload) -> Reader:
-        return RoundsReader(workload, self)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        needed = 8 * COPIES * self.rows
+        columns, bounds = work.largest(self.columns, workload, held(z), noise, needed_bytes=needed)
+        if bounds:
+            work.write(Held(np.array([*bounds.values()])), wanted.bounds, {"tables": [list(axes) for axes in bounds]})
+        return replace(stored_answers(*columns, wanted, work), modelled=bounds)
+
+    def columns(
+        self, workload: Workload, measured: Matrix, noise: Noise
+    ) -> tuple[tuple[Matrix, Matrix, Matrix], dict[Axes, float]]:
+        """Answers, standard errors and half widths; and the bounds of the tables that come from the model."""
+        found = self.found(measured)
+        model = found.model(noise)
+        bounds = largest_distances(found, self.importances, model, noise)
+        parts = [part.axes for part in parts_of(workload)]
+        asked = sorted({*parts} & {*bounds})
+        widths = half_widths(found, bounds, asked, model, noise)
+        answers, errors, half = zip(*(_columns(axes, found, model, noise, widths) for axes in parts), strict=True)
+        columns = np.concatenate(answers), np.concatenate(errors), np.concatenate(half)
+        return columns, {axes: bounds[axes] for axes in asked}
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredTables:
         return self.found(held(measured))
@@ -250,35 +270,6 @@ def number_of_rounds(grid: RoundsGrid, records: float, rho: Fraction) -> int:
     """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes."""
     wanted = math.ceil(math.pow(records * math.sqrt(rho) / grid.distance, GROWTH) / EACH)
     return min(max(wanted, len(grid.alone) - 1), len(grid.importances))
-
-
-@dataclass(frozen=True)
-class RoundsReader:
-    """Answers of the model; errors where a table that holds them was measured, and intervals."""
-
-    workload: Workload
-    grid: RoundsGrid
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        needed = 8 * COPIES * self.grid.rows
-        columns, bounds = work.largest(self.columns, held(measured), noise, needed_bytes=needed)
-        if bounds:
-            work.write(Held(np.array([*bounds.values()])), wanted.bounds, {"tables": [list(axes) for axes in bounds]})
-        return replace(stored_answers(*columns, wanted, work), modelled=bounds)
-
-    def columns(self, measured: Matrix, noise: Noise) -> tuple[tuple[Matrix, Matrix, Matrix], dict[Axes, float]]:
-        """Answers, standard errors and half widths; and the bounds of the tables that come from the model."""
-        found = self.grid.found(measured)
-        model = found.model(noise)
-        bounds = largest_distances(found, self.grid.importances, model, noise)
-        parts = [part.axes for part in parts_of(self.workload)]
-        asked = sorted({*parts} & {*bounds})
-        widths = half_widths(found, bounds, asked, model, noise)
-        answers, errors, half = zip(*(_columns(axes, found, model, noise, widths) for axes in parts), strict=True)
-        columns = np.concatenate(answers), np.concatenate(errors), np.concatenate(half)
-        return columns, {axes: bounds[axes] for axes in asked}
 
 
 def _columns(

@@ -123,7 +123,6 @@ class MeasuredSpace(ABC):
 
     def together(self, noise: Noise) -> TableEstimates | None:
         """What models start from, where it is more than what ``read`` gives: it may be biased; None where it is the same."""
-        del noise
         return None
 
     @abstractmethod

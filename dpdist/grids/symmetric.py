@@ -15,13 +15,11 @@ from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
+from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes, small_enough
-from dpdist.grids.columns import row_blocks
-from dpdist.grids.dense import completed
+from dpdist.grids.columns import exact_norms, row_blocks
+from dpdist.grids.dense import OverCells, completed
 from dpdist.grids.estimate import left_inverse
-from dpdist.grids.joint import OverCells
-from dpdist.grids.norms import exact_norms
 from dpdist.grids.row_space import RowSpace
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.terms import row_squares
@@ -87,10 +85,30 @@ class SymmetricGrid(OverCells):
         variances = block_variances(self.symmetry, work.largest(self.inverses))
         return sum(float(b.weights**2 @ each.ravel()) for b, each in zip(workload.blocks, variances, strict=True))
 
-    def reader(self, workload: Workload) -> Reader:
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every block of queries as the sum of what the components say; their noise is independent, so variances add."""
         if workload.fingerprint != self.symmetry.workload.fingerprint:
             raise InvalidInput("a measurement over orbits answers only the queries that it was made for")
-        return SymmetricReader(workload, self)
+        values, inverses = held(z), work.largest(self.inverses)
+        blocks = workload.blocks
+        found = [np.zeros(tuple(f.shape[0] for f in block.factors)) for block in blocks]
+        variances = [np.zeros_like(each) for each in found]
+        start, parts = 0, self.symmetry.components
+        for done, (part, mixing, inverse) in enumerate(zip(parts, self.mixings, inverses, strict=True), start=1):
+            stop = start + mixing.shape[0] * part.orbits.spread
+            known = inverse @ values[start:stop].astype(np.float64).reshape(mixing.shape[0], -1)
+            for place, number in enumerate(part.blocks):
+                said = _Said.of(blocks[number], part, place)
+                found[number] += said.answers(known)
+                variances[number] += said.variances(inverse)
+            start = stop
+            if on_done is not None:
+                on_done(done, len(parts))
+        answer = np.concatenate([each.ravel() for each in found])
+        error = noise.deviation * np.sqrt(np.concatenate([each.ravel() for each in variances]))
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """All rows over the cells, written down: for domains of few cells."""
@@ -109,37 +127,6 @@ class SymmetricGrid(OverCells):
 
     def _parts(self) -> Iterator[tuple[Component, Matrix]]:
         return zip(self.symmetry.components, self.mixings, strict=True)
-
-
-@dataclass(frozen=True)
-class SymmetricReader:
-    """Answers from a measurement of every component."""
-
-    workload: Workload
-    grid: SymmetricGrid
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Every block of queries as the sum of what the components say; their noise is independent, so variances add."""
-        z, inverses = held(measured), work.largest(self.grid.inverses)
-        blocks = self.workload.blocks
-        found = [np.zeros(tuple(f.shape[0] for f in block.factors)) for block in blocks]
-        variances = [np.zeros_like(each) for each in found]
-        start, parts = 0, self.grid.symmetry.components
-        for done, (part, mixing, inverse) in enumerate(zip(parts, self.grid.mixings, inverses, strict=True), start=1):
-            stop = start + mixing.shape[0] * part.orbits.spread
-            known = inverse @ z[start:stop].astype(np.float64).reshape(mixing.shape[0], -1)
-            for place, number in enumerate(part.blocks):
-                said = _Said.of(blocks[number], part, place)
-                found[number] += said.answers(known)
-                variances[number] += said.variances(inverse)
-            start = stop
-            if on_done is not None:
-                on_done(done, len(parts))
-        answer = np.concatenate([each.ravel() for each in found])
-        error = noise.deviation * np.sqrt(np.concatenate([each.ravel() for each in variances]))
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
 
 @dataclass(frozen=True)

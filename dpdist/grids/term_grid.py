@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -13,23 +13,60 @@ import numpy as np
 from dpdist.arrays.passes import Side, Target, slab_bytes
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.domain import Layout
-from dpdist.grids.answers import Answers, Reader
+from dpdist.domain import Domain, Layout
+from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_bytes, grid_bits, shard_bytes, small_enough
+from dpdist.grids.dense import OverCells
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
-from dpdist.grids.joint import OverCells
-from dpdist.grids.known_total import given_total
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.term_reader import MeasuredTerm, ProductReader, TermReader, inverses_of, inverted, read_term
+from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, parts_of, product_answers, read_term
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
 from dpdist.grids.totals import Totals, term_squared
-from dpdist.operators import Matrix
+from dpdist.operators import Matrix, Total
 from dpdist.operators.kronecker import widest
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
-from dpdist.workloads import Workload
+from dpdist.workloads import Block, Workload
+
+MOST_AWAY = 6.1
+"""Standard errors that a known number may be away from the measured one: chance goes beyond once in 1e9."""
+
+
+def given_total(workload: Workload, answers: Answers, part: MeasuredTerm, directions: Directions, records: float) -> Answers:
+    """The answers and their errors, conditioned on the number of records.
+
+    Its noise is uncorrelated with that of everything else that was measured, so that a query which counts the share m of records that are
+    spread as the strategy spreads them is corrected by m times what the measured number is away, and loses m^2 times its variance.
+
+    Args:
+        answers: unbiased, by least squares.
+        part: what is known of the number of records.
+    Raises: InvalidInput when the number cannot be true.
+    """
+    sizes = workload.domain.shape
+    everyone = Block("all records", (0,), (Total(sizes[0]),), (("all",),))
+    (measured,), (error,) = block_answers(everyone, [part], directions)
+    away = abs(measured - records) / error
+    if away > MOST_AWAY:
+        raise InvalidInput(
+            f"the known count {records:g} of 'all records' contradicts the noisy records by {away:.0f} standard errors; correct or remove "
+            "it under 'postprocess' and run again (nothing is charged twice)"
+        )
+    one = replace(part, values=np.full(part.values.shape, 1.0 / part.unit))
+    shares = np.concatenate([block_answers(block, [one], directions)[0] for block in workload.blocks])
+    values, errors, half = (held(vector) for vector in (answers.answer, answers.error, answers.half_width))
+    less = np.sqrt(np.maximum(errors**2 - (shares * error) ** 2, 0.0))
+    less = np.where(less > ROUNDING * errors, less, 0.0)
+    widths = np.divide(half, errors, out=np.zeros_like(half), where=errors > 0)
+    return Answers(Held(values + shares * (records - measured)), Held(less), Held(widths * less))
+
+
+ROUNDING = 1e-6
+"""Standard errors that are this small a share of what they were are rounding error: what is asked is the number of records itself."""
+
 
 INVERTING_COPIES = 4
 """Arrays of a factor's size while it is inverted."""
@@ -150,8 +187,20 @@ class TermGrid(OverCells):
         (found,) = ((term, place) for term, place in self.measured_terms.slices() if not term.axes)
         return read_term(found[0], measured[found[1]], (), noise)
 
-    def reader(self, workload: Workload) -> Reader:
-        return ProductReader(workload, self.measured_terms) if self.streamed else TermReader(workload, self.measured_terms)
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every block of queries straight from the measured terms."""
+        terms = self.measured_terms
+        if self.streamed:
+            return product_answers(terms, workload, z, noise, wanted, work, on_done)
+        parts, blocks, columns = parts_of(terms, work.largest(inverses_of, terms), held(z), noise), workload.blocks, []
+        for done, block in enumerate(blocks, start=1):
+            columns.append(block_answers(block, parts, self.directions))
+            if on_done is not None:
+                on_done(done, len(blocks))
+        answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The terms; what was measured in two passes is put in the order of the others."""
@@ -172,26 +221,23 @@ class TermGrid(OverCells):
 
 def term_grid(
     terms: Sequence[Term],
-    shape: tuple[int, ...],
+    domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
-    sizes: Sizes = SIZES,
     directions: Directions = NO_DIRECTIONS,
-    max_abs_shares: int = 1,
-    totals: Totals | None = None,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, max_abs_shares, totals: as for ``dense_grid``.
+        most_records: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0 ** -grid_bits(max_abs_shares)
-    whole = tuple(rounded(term, spacing, directions) for term in terms)
-    moved = moved_squared(whole, neighbours, most_records, None if totals is None else (totals, len(shape) - 1))
-    return TermGrid(whole, shape, spacing, moved, sizes=sizes, directions=directions)
+    spacing = unit * 2.0 ** -grid_bits(domain.max_abs_shares)
+    whole, totals = tuple(rounded(term, spacing, directions) for term in terms), Totals.of(domain)
+    moved = moved_squared(whole, neighbours, most_records, None if totals is None else (totals, len(domain.shape) - 1))
+    return TermGrid(whole, domain.shape, spacing, moved, sizes=domain.sizes, directions=directions)
 
 
 def moved_squared(
@@ -213,7 +259,6 @@ def moved_squared(
 
 def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
     """All factors but the first: (columns, rows of the slab, 2), the products modulo 2^64 and the bits of the real ones."""
-    del start
     table = slab.reshape(-1, *term.shape[1:])
     wrapped, real = term.products(table, table.astype(np.float64), tuple(range(1, len(term.factors))))
     parts = (wrapped.reshape(slab.shape[0], -1), real.reshape(slab.shape[0], -1).view(np.int64))
@@ -221,7 +266,6 @@ def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
 
 
 def _first_attribute(term: IntegerTerm, start: int, gathered: Matrix) -> tuple[Matrix]:
-    del start
     wrapped = np.ascontiguousarray(gathered[:, :, 0].T)
     real = np.ascontiguousarray(gathered[:, :, 1].T).view(np.float64)
     wrapped, real = term.products(wrapped, real, (0,))

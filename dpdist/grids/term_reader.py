@@ -11,10 +11,10 @@ import numpy as np
 import scipy
 
 from dpdist.arrays.passes import Side, Target
-from dpdist.arrays.vector import Vector, held
+from dpdist.arrays.vector import Vector
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers, Wanted, stored_answers
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.estimate import left_inverse
 from dpdist.grids.integer_terms import IntegerTerm, MeasuredTerms, along
 from dpdist.grids.terms import (
@@ -50,35 +50,11 @@ def inverted(measured: MeasuredTerms, inverses: Inverses) -> list[InvertedTerm]:
     return [(term.axes, own, _unit(term)) for term, own in zip(measured.terms, inverses, strict=True)]
 
 
-@dataclass(frozen=True)
-class TermReader:
-    """Answers from a measurement that is held."""
-
-    workload: Workload
-    terms: MeasuredTerms
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Every block of queries straight from the measured terms."""
-        z, inverses = held(measured), work.largest(inverses_of, self.terms)
-        columns: tuple[list[Matrix], list[Matrix]] = ([], [])
-        blocks = self.workload.blocks
-        for done, block in enumerate(blocks, start=1):
-            for column, values in zip(columns, self.of_block(block, inverses, z, noise), strict=True):
-                column.append(values)
-            if on_done is not None:
-                on_done(done, len(blocks))
-        answer, error = (np.concatenate(column) for column in columns)
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
-
-    def of_block(self, block: Block, inverses_of_terms: Inverses, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
-        """Answers of a block's unweighted queries and their standard errors, both (queries,) float64."""
-        parts = [
-            read_term(term, measured[place], inverses, noise)
-            for (term, place), inverses in zip(self.terms.slices(), inverses_of_terms, strict=True)
-        ]
-        return block_answers(block, parts, self.terms.directions)
+def parts_of(terms: MeasuredTerms, inverses: Inverses, measured: Matrix, noise: Noise) -> list[MeasuredTerm]:
+    """What every measured term knows, of a measurement that is held."""
+    return [
+        read_term(term, measured[place], own, noise) for (term, place), own in zip(terms.slices(), inverses, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -137,44 +113,37 @@ def block_answers(
     return total.ravel(), np.sqrt(block_variances(block, known, directions)).ravel()
 
 
-@dataclass(frozen=True)
-class ProductReader:
-    """Answers of one product of queries from a measurement that is too large to be held."""
+def product_answers(
+    terms: MeasuredTerms, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, tell: OnDone | None
+) -> Answers:
+    """Answers of one product of queries from a measurement that is too large to be held, in two passes.
 
-    workload: Workload
-    terms: MeasuredTerms
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Answers, standard errors and half widths in two passes.
-
-        Raises: InvalidInput when the workload is not the one product that the measurement is for.
-        """
-        (term,), (inverses,), (block,) = self.terms.terms, work.largest(inverses_of, self.terms), self.workload.blocks
-        asked = dict(zip(block.axes, block.factors, strict=True))
-        factors = [asked.get(axis) for axis in term.axes]
-        if block.asked_axes != term.axes or any(f is None for f in factors):
-            raise InvalidInput("a measurement of this size can answer only the product of queries that it was made for")
-        lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
-        unit = _unit(term)
-        spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)
-        deviation = unit * noise.deviation
-        sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
-        widest = math.prod(max(size) for size in sizes[1:])
-        queries = math.prod(f.shape[0] for f, _ in lines[1:])
-        half = noise.half_width_95(0.0)
-        rows = math.prod(inverse.shape[1] for _, inverse in lines[1:])
-        sides = [
-            Side(rows, partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
-            Side(
-                lines[0][0].shape[0],
-                partial(_read_others, lines[1:], spreads, deviation, half, wanted.integer),
-                6 * 8 * widest,
-            ),
-        ]
-        targets = [Target(queries, np.float64, name) for name in wanted.names]
-        return Answers(*work.passes(measured, sides, targets, on_done))
+    Raises: InvalidInput when the workload is not the one product that the measurement is for.
+    """
+    (term,), (inverses,), (block,) = terms.terms, work.largest(inverses_of, terms), workload.blocks
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    factors = [asked.get(axis) for axis in term.axes]
+    if block.asked_axes != term.axes or any(f is None for f in factors):
+        raise InvalidInput("a measurement of this size can answer only the product of queries that it was made for")
+    lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
+    unit = _unit(term)
+    spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)
+    deviation = unit * noise.deviation
+    sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
+    widest = math.prod(max(size) for size in sizes[1:])
+    queries = math.prod(f.shape[0] for f, _ in lines[1:])
+    half = noise.half_width_95(0.0)
+    rows = math.prod(inverse.shape[1] for _, inverse in lines[1:])
+    sides = [
+        Side(rows, partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
+        Side(
+            lines[0][0].shape[0],
+            partial(_read_others, lines[1:], spreads, deviation, half, wanted.integer),
+            6 * 8 * widest,
+        ),
+    ]
+    targets = [Target(queries, np.float64, name) for name in wanted.names]
+    return Answers(*work.passes(z, sides, targets, tell))
 
 
 def _unit(term: IntegerTerm) -> float:
@@ -187,7 +156,6 @@ Line = tuple[Operator, Matrix]
 
 
 def _read_first(line: Line, unit: float, start: int, slab: Matrix) -> Matrix:
-    del start
     factor, inverse = line
     return np.asarray(factor.matvec(inverse @ np.ascontiguousarray(slab.T.astype(np.float64) * unit)))
 

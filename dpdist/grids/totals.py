@@ -17,8 +17,8 @@ import numpy as np
 from dpdist.domain import Domain
 from dpdist.domain.amounts import ENDS
 from dpdist.errors import InvalidInput
+from dpdist.grids.columns import exact_norms
 from dpdist.grids.integer_terms import IntegerTerm, distinct_columns
-from dpdist.grids.norms import exact_norms
 from dpdist.operators import Matrix
 from dpdist.sizes import Sizes
 from dpdist.stability import Neighbours

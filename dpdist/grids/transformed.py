@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from dpdist.arrays.vector import Blocks, Held, Vector, held, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.grids.answers import Answers, Wanted
+from dpdist.grids.base import Grid
 from dpdist.grids.coefficients import Form
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Workload
@@ -27,38 +27,33 @@ class Transformed:
     spread: Vector | None = None
 
 
-class HasForm(Protocol):
-    """A grid whose measurements are transformed."""
+class TransformedGrid(Grid):
+    """A grid whose answers are transforms of what was measured."""
 
     @property
+    @abstractmethod
     def form(self) -> Form:
         """The format number."""
 
-
-@dataclass(frozen=True)
-class TransformReader(ABC):
-    """Answers that are transforms of what was measured."""
-
-    workload: Workload
-    grid: HasForm
-
     @abstractmethod
-    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
         """All answers."""
 
     def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
         """Answers with their standard errors and half widths; the answers are computed once."""
-        held_ones = self.grid.form is Form.HELD
+        held_ones = self.form is Form.HELD
         name = f"{wanted.folder}/transformed" if held_ones else wanted.names[0]
         kept, spread = work.kept(name), work.kept(f"{name}-errors")
         if kept is None:
             with work.scratch() as inner:
                 if held_ones:
-                    made = work.largest(self.transformed, MEMORY, Held(held(measured)))
+                    made = work.largest(self.transformed, workload, MEMORY, Held(held(z)))
                 else:
-                    made = self.transformed(inner, measured, on_done)
+                    made = self.transformed(workload, inner, z, on_done)
                 facts = {"errors": [error * noise.deviation for error in made.errors]}
                 if made.spread is not None:
                     spread = work.write(scaled(made.spread, noise.deviation), f"{name}-errors"), {}

@@ -13,10 +13,10 @@ import scipy
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.columns import sensitivity_squared
+from dpdist.grids.filters import SeriesGrid
 from dpdist.grids.participations import (
     CHAINS,
     Crossing,
@@ -27,9 +27,8 @@ from dpdist.grids.participations import (
     squared_of_rows,
 )
 from dpdist.grids.product_space import ListedFactor
-from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
-from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.grids.transformed import Transformed
 from dpdist.operators import Identity, Matrix
 from dpdist.sizes import Sizes
 from dpdist.stability import Neighbours
@@ -102,8 +101,22 @@ class TriangularGrid(SeriesGrid):
         spread = np.tril(each.matvec(inverse))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", spread, spread)))
 
-    def reader(self, workload: Workload) -> Reader:
-        return TriangularReader(workload, self)
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
+        """Answers of all steps, and the error of each."""
+        (each,) = filters_of(workload)
+        factor = self.factor.astype(np.float64)
+        z = held(measured).reshape(self.steps, self.series).astype(np.float64)
+        read = each.matvec(scipy.linalg.solve_triangular(factor, z, lower=True, check_finite=False))
+        both = (read, np.repeat(self.errors(workload)[:, None], self.series, axis=1))
+        answers, deviations = (Held(self._in_order(values)) for values in both)
+        return Transformed(answers, spread=deviations)
+
+    def _in_order(self, values: Matrix) -> Matrix:
+        """Values of steps and series in the order of the queries."""
+        others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
+        return np.ascontiguousarray(np.moveaxis(values.reshape(self.steps, *others), 0, self.place)).ravel()
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         small_enough(self.rows + self.factor.size, most_bytes)
@@ -133,30 +146,6 @@ class TriangularGrid(SeriesGrid):
     def begun(self, steps: int) -> TriangularGrid:
         """The grid of the first steps."""
         return replace(self, factor=self.factor[:steps, :steps], shape=self.shape_of(steps))
-
-
-@dataclass(frozen=True)
-class TriangularReader(TransformReader):
-    """Counts by forward substitution, and their filter."""
-
-    grid: TriangularGrid
-
-    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
-        """Answers of all steps, and the error of each."""
-        del work, on_done
-        grid, (each,) = self.grid, filters_of(self.workload)
-        factor = grid.factor.astype(np.float64)
-        z = held(measured).reshape(grid.steps, grid.series).astype(np.float64)
-        read = each.matvec(scipy.linalg.solve_triangular(factor, z, lower=True, check_finite=False))
-        both = (read, np.repeat(grid.errors(self.workload)[:, None], grid.series, axis=1))
-        answers, deviations = (Held(self._in_order(values)) for values in both)
-        return Transformed(answers, spread=deviations)
-
-    def _in_order(self, values: Matrix) -> Matrix:
-        """Values of steps and series in the order of the queries."""
-        grid = self.grid
-        others = tuple(size for i, size in enumerate(grid.shape) if i != grid.place)
-        return np.ascontiguousarray(np.moveaxis(values.reshape(grid.steps, *others), 0, grid.place)).ravel()
 
 
 def triangular_grid(

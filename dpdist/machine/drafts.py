@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpdist.errors import StoreError
-from dpdist.process.durable import sync_folders, sync_tree
-from dpdist.process.private import published_mode
+from dpdist.process.private import published_mode, sync_folders, sync_tree
 
 _EXCHANGE = 2
 _AT_FDCWD = -100

@@ -1,1 +1,1 @@
-"""Mechanisms: what each answers, what it takes, and how it is planned. One file each, and one line in the registry."""
+"""Mechanisms: what each answers, what it takes, and how it is planned. One class each, and one name in the registry."""

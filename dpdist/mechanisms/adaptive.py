@@ -27,5 +27,5 @@ class Adaptive(Mechanism):
             "its error depends on the data, and only answers of measured tables have proven error bars; ask for it by name"
         )
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         return adaptive(request.workload)

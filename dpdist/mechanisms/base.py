@@ -13,7 +13,7 @@ from dpdist.grids.base import Norm
 from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
 from dpdist.strategies.base import OnStep, Strategy
-from dpdist.strategies.needs import Effort, Limits
+from dpdist.strategies.needs import Effort, Limits, Optimiser, effort
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_dyadic, is_filters, is_long
 
@@ -82,8 +82,10 @@ class PlanWorkspace(Protocol):
     def kept(self, name: str) -> tuple[Matrix, Mapping[str, Any]] | None:
         """The array kept under a name and its facts, None if there is none."""
 
-    def keep(self, name: str, values: Matrix, facts: Mapping[str, Any]) -> tuple[Matrix, Mapping[str, Any]]:
-        """Keep an array unless one is; the first one kept wins, and is returned."""
+    def found_once(
+        self, name: str, find: Callable[[], tuple[Matrix, Mapping[str, Any]]]
+    ) -> tuple[Matrix, Mapping[str, Any]]:
+        """The array kept under a name and its facts, found and kept if there is none; the first one kept wins."""
 
     def gram(self, workload: Workload) -> Matrix:
         """W'W: in closed form, or summed over blocks of rows."""
@@ -97,14 +99,14 @@ class PlanWorkspace(Protocol):
     def tell(self, line: str) -> None:
         """Show how planning goes."""
 
-    def watcher(self, checkpoint: str = "") -> OnStep:
-        """A callback of optimisers that shows their steps and keeps their dual weights under a name."""
+    def watcher(self) -> OnStep:
+        """A callback of optimisers that shows their steps."""
+
+    def resumed(self, name: str, solve: Callable[..., _T], given: Workload | Matrix, needed_bytes: int) -> _T:
+        """solve(given, on_step=, start=) on the largest worker, which goes on where a killed solve of the same name stopped."""
 
     def forget(self, name: str) -> None:
-        """Delete a checkpoint."""
-
-    def resuming(self, checkpoint: str, solve: Callable[..., _T]) -> Callable[[Any], _T]:
-        """solve(given, on_step=, start=) as a task that goes on where the last one stopped, wherever it runs."""
+        """Delete the checkpoint of a solve that was kept."""
 
     def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
         """``eigen_design(gram, group_size=)``, its groups solved by the workers."""
@@ -160,6 +162,7 @@ class Mechanism(ABC):
         adaptive: whether what it measures depends on the records, by a part of the budget.
         supports_fractional_records: whether it measures records that are divided into shares, as sums of amounts need.
         supports_sums: whether it measures sums of amounts alone, in whole numbers of steps.
+        optimiser: whose effort its plans take; None for closed forms.
     """
 
     name: ClassVar[str]
@@ -173,6 +176,7 @@ class Mechanism(ABC):
     adaptive: ClassVar[bool] = False
     supports_fractional_records: ClassVar[bool] = False
     supports_sums: ClassVar[bool] = False
+    optimiser: ClassVar[Optimiser | None] = None
 
     def cannot(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""
@@ -182,44 +186,36 @@ class Mechanism(ABC):
 
     def refuses(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload, in a sentence; None if it can."""
-        del workload
         return None
 
     def certifies(self, question: AutoComparison) -> bool:
         """Whether its strategy is the certified optimum, so that others need not be compared."""
-        del question
         return False
 
     def passed_over(self, question: AutoComparison) -> str | None:
         """Why ``auto`` does not compare a mechanism that could answer; None if it does."""
         return beaten(self, question)
 
-    def effort(self, workload: Workload) -> Effort | None:
-        """What optimising takes; None for closed forms."""
-        del workload
-        return None
+    def effort(self, workload: Workload) -> Effort:
+        """What optimising takes: nothing for closed forms."""
+        return Effort(workload.shape[1], 0, 0, 0.0) if self.optimiser is None else effort(workload, self.optimiser)
 
     def planning_bytes(self, workload: Workload) -> int:
         """What planning takes in all: optimising, and then predicting the largest error."""
-        needs = self.effort(workload)
-        return 0 if needs is None else needs.memory_bytes
+        return self.effort(workload).memory_bytes
 
     def takes(self, workload: Workload) -> str:
         """The effort in words."""
         needs = self.effort(workload)
-        if needs is None or not needs.products:
-            return "closed form"
-        return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s"
+        return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s" if needs.products else "closed form"
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         """How a mechanism that fits recommends itself where an optimum does not; None where it does not."""
-        del workload, memory_bytes
         return None
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether planning takes no more memory, and no more time than ``auto`` spends."""
-        needs = self.effort(workload)
-        soon = needs is None or Limits(seconds=REACH.seconds).exceeded_by(needs) is None
+        soon = Limits(seconds=REACH.seconds).exceeded_by(self.effort(workload)) is None
         return soon and self.planning_bytes(workload) <= memory_bytes
 
     def check(self, workload: Workload) -> None:
@@ -230,9 +226,22 @@ class Mechanism(ABC):
                 f"mechanism {self.name!r} cannot answer this workload: {reason}; set 'mechanism: auto', or choose another"
             )
 
-    @abstractmethod
+    def needed_bytes(self, request: Request) -> int:
+        """The memory that planning what is asked takes."""
+        return self.planning_bytes(request.workload)
+
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
-        """The strategy for a workload that is not refused, with its cost."""
+        """The strategy for a workload that is not refused, with its cost.
+
+        Raises: OutOfMemory where the largest worker has less than planning takes, with what answers the workload instead.
+        """
+        special = request.worst or request.setting.stream  # which few others are for
+        work.check_memory(f"planning {self.name!r}", self.needed_bytes(request), None if special else request.workload)
+        return self.planned(request, work)
+
+    @abstractmethod
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        """The same, where there is memory for it."""
 
 
 def beaten(mechanism: Mechanism, question: AutoComparison) -> str | None:

@@ -31,5 +31,5 @@ class Dawa(Mechanism):
     def passed_over(self, question: AutoComparison) -> str:
         return "its error depends on the data and is not in the error bars; ask for it by name"
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         return dawa(request.workload)

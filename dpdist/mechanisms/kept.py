@@ -13,7 +13,7 @@ from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.stability import Distance
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.dual_weights import MOST_KEPT
+from dpdist.strategies.bounds import MOST_KEPT
 from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.strategies.proofs import LargestBound, PersonsBound
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
@@ -45,60 +45,36 @@ def kept_dense(
     *,
     over: Operator | None = None,
     norm: Norm = "l2",
+    worst: bool = False,
 ) -> DenseStrategy:
-    """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator."""
-    operator, facts = _kept_matrix(work, name, solve, _facts, over)
-    record = Solve(facts["method"], facts["stop"], (), _dual(facts))
-    return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
+    """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator.
 
-
-def kept_for_persons(work: PlanWorkspace, name: str, mechanism: str, solve: Callable[[], DenseStrategy]) -> DenseStrategy:
-    """A strategy for persons in several cells or steps, kept as a matrix over the cells with its proof."""
-
+    Args:
+        worst: whether it is of least largest error, which is kept with its gap.
+    """
     numbers = f"{name}-persons"
 
-    def facts(solved: Strategy) -> dict[str, Any]:
-        if solved.persons is not None and solved.persons.chain is not None:
-            work.keep(numbers, solved.persons.numbers, {})
-        return {**_facts(solved), "persons": None if solved.persons is None else solved.persons.facts()}
-
-    operator, known = _kept_matrix(work, name, solve, facts, None)
-    stored = work.kept(numbers)
-    proof = None if known["persons"] is None else PersonsBound.of(known["persons"], None if stored is None else stored[0])
-    record = Solve(known["method"], known["stop"], ())
-    return DenseStrategy(mechanism, operator, known["cost"], known["lower_bound"], record, persons=proof)
-
-
-def kept_worst(
-    work: PlanWorkspace, name: str, mechanism: str, solve: Callable[[], Strategy], *, over: Operator | None = None
-) -> DenseStrategy:
-    """A strategy of least largest error, kept as a matrix with that error and its gap."""
-
-    def facts(solved: Strategy) -> dict[str, Any]:
-        assert solved.solve is not None
-        last = solved.solve.history[-1]
-        return {**_facts(solved), "worst": last.objective, "gap": last.gap}
-
-    operator, known = _kept_matrix(work, name, solve, facts, over)
-    steps = (Step(known["iterations"], known["worst"], known["gap"]),)
-    record = Solve(known["method"], known["stop"], steps, largest=LargestBound.of(known.get("largest")))
-    return DenseStrategy(mechanism, operator, known["cost"], None, record)
-
-
-def _kept_matrix(
-    work: PlanWorkspace,
-    name: str,
-    solve: Callable[[], Strategy],
-    facts: Callable[[Strategy], dict[str, Any]],
-    over: Operator | None,
-) -> tuple[Operator, Mapping[str, Any]]:
-    """The rows over the cells, or over the rows of an operator, with the facts that were kept beside them."""
-    found = work.kept(name)
-    if found is None:
+    def find() -> tuple[Matrix, dict[str, Any]]:
         solved = solve()
-        found = work.keep(name, _matrix(solved.operator), facts(solved))
-    matrix, known = found
-    return Dense(matrix) if over is None else Product(Dense(matrix), over), known
+        assert solved.solve is not None
+        facts = _facts(solved)
+        if worst:
+            last = solved.solve.history[-1]
+            facts |= {"worst": last.objective, "gap": last.gap}
+        if (proof := solved.persons) is not None:
+            work.found_once(numbers, lambda: (proof.numbers, {}))
+            facts["persons"] = proof.facts()
+        return _matrix(solved.operator), facts
+
+    matrix, known = work.found_once(name, find)
+    operator = Dense(matrix) if over is None else Product(Dense(matrix), over)
+    steps = (Step(known["iterations"], known["worst"], known["gap"]),) if worst else ()
+    dual = None if worst or "persons" in known else _dual(known)
+    record = Solve(known["method"], known["stop"], steps, dual, largest=LargestBound.of(known.get("largest")))
+    lower = None if worst else known["lower_bound"]
+    stored, _ = work.kept(numbers) or (None, {})
+    persons = PersonsBound.of(known["persons"], stored) if known.get("persons") else None
+    return DenseStrategy(mechanism, operator, known["cost"], lower, record, norm, persons=persons)
 
 
 def kept_terms(
@@ -110,8 +86,8 @@ def kept_terms(
     worst: bool = False,
 ) -> TermStrategy:
     """A strategy over tables, kept as the entries of its factors; ``worst``: with its largest error."""
-    found = work.kept(name)
-    if found is None:
+
+    def find() -> tuple[Matrix, dict[str, Any]]:
         solved = work.largest(solve, workload)
         flat = np.concatenate([factor.ravel() for term in solved.terms for factor in term.factors] or [np.zeros(0)])
         shapes = [[list(term.axes), term.scale, [list(f.shape) for f in term.factors]] for term in solved.terms]
@@ -124,8 +100,9 @@ def kept_terms(
             facts["weights"] = [term.scale for term in solved.terms]
         if isinstance(solved, ObliqueStrategy):
             facts["directions"] = {str(axis): numbers.tolist() for axis, numbers in solved.directions.items()}
-        found = work.keep(name, np.append(flat, 0.0), facts)
-    return _of_terms(workload, *found)
+        return np.append(flat, 0.0), facts
+
+    return _of_terms(workload, *work.found_once(name, find))
 
 
 def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> TermStrategy:
@@ -155,14 +132,15 @@ def kept_symmetric(
     work: PlanWorkspace, name: str, workload: Workload, solve: Callable[[], SymmetricStrategy]
 ) -> SymmetricStrategy:
     """A strategy over orbits, kept as the rows of its components: these follow from the workload."""
-    found = work.kept(name)
-    if found is None:
+
+    def find() -> tuple[Matrix, dict[str, Any]]:
         solved = solve()
-        flat = np.concatenate([mixing.ravel() for mixing in solved.mixings])
         assert solved.solve is not None
-        gap = solved.solve.history[-1].gap
-        found = work.keep(name, flat, {**_facts(solved), "rows": [list(m.shape) for m in solved.mixings], "gap": gap})
-    values, facts = found
+        rows = [list(mixing.shape) for mixing in solved.mixings]
+        facts = {**_facts(solved), "rows": rows, "gap": solved.solve.history[-1].gap}
+        return np.concatenate([mixing.ravel() for mixing in solved.mixings]), facts
+
+    values, facts = work.found_once(name, find)
     cuts = np.cumsum([0, *(rows * columns for rows, columns in facts["rows"])])
     mixings = [values[a:b].reshape(shape) for a, b, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)]
     record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),), _dual(facts))

@@ -1,61 +1,64 @@
-"""Marginals in closed form, and with the least largest error."""
+"""Marginals in closed form, with the least largest error, and as their published baselines measure them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
+from dpdist.grids.terms import subsets
 from dpdist.mechanisms.base import REACH, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_much
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.fixed import identity
-from dpdist.strategies.marginal_optima import marginal_minimax, marginal_optimum
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.marginal_optima import bmax, datacube, fourier, marginal_minimax, marginal_optimum, marginal_weights
+from dpdist.strategies.needs import Effort, residual_bytes
 from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
 
-ONLY = "the workload asks for more than marginals"
+
+class OfMarginals(Mechanism):
+    """A mechanism for marginals, whose rows are written down."""
+
+    answers = "marginals"
+
+    def refuses(self, workload: Workload) -> str | None:
+        return None if is_marginals(workload) else "the workload asks for more than marginals"
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        return takes_much(self.planning_bytes(question.workload))
 
 
-class Marginals(Mechanism):
+class Marginals(OfMarginals):
     """The optimal strategy for marginals over domains of any size."""
 
     name = "marginals"
     summary = "the certified optimum for marginals, in closed form over domains of any size"
-    answers = "marginals"
     worst = True
-
-    def refuses(self, workload: Workload) -> str | None:
-        return None if is_marginals(workload) else ONLY
+    optimiser = "marginals"
 
     def certifies(self, question: AutoComparison) -> bool:
         return not takes_over(question.workload, self.planning_bytes(question.workload))
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or (
-            None if self.certifies(question) else takes_much(self.planning_bytes(question.workload))
-        )
+        return beaten(self, question) or (None if self.certifies(question) else super().passed_over(question))
 
     def effort(self, workload: Workload) -> Effort:
-        if _of_cells(workload):
-            return Effort(workload.domain.cells, workload.domain.cells, 2**20, 0.0)
-        return effort(workload, "marginals")
+        rows = super().effort(workload)
+        return Effort(workload.domain.cells, workload.domain.cells, 2**20, 0.0) if _of_cells(workload, rows) else rows
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         fits = self.planning_bytes(workload) <= memory_bytes
         return "'marginals' (the same optimum in closed form)" if fits else None
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
-        if _of_cells(request.workload):
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        if _of_cells(request.workload, super().effort(request.workload)):
             return _cells(request.workload, worst=request.worst)
-        work.check_memory("writing down the rows of 'marginals'", self.planning_bytes(request.workload), request.workload)
         if not request.worst:
             return marginal_optimum(request.workload)
         work.tell("optimising marginals")
-        found = kept_terms(work, name_of(request.workload, "marginals-worst"), request.workload, partial(marginal_minimax))
+        found = kept_terms(work, name_of(request.workload, "marginals-worst"), request.workload, marginal_minimax)
         whole = ResidualStrategy(
             found.name, found.operator, found.workload_cost, found.lower_bound, found.solve, terms=found.terms
         )
@@ -66,15 +69,44 @@ class Marginals(Mechanism):
         return replace(whole, solve=replace(whole.solve, history=steps))
 
 
-def _of_cells(workload: Workload) -> bool:
+class FourierMechanism(OfMarginals):
+    """Fourier over marginals."""
+
+    name = "fourier"
+    summary = "equal noise on every needed coefficient of an orthonormal product basis"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return residual_bytes(workload, marginal_weights(workload))
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return fourier(request.workload)
+
+
+class DataCube(OfMarginals):
+    """DataCube over marginals."""
+
+    name = "datacube"
+    summary = "a few marginals with equal noise, from which the asked ones are derived"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return residual_bytes(workload, {space for measured in bmax(workload) for space in subsets(measured)})
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return datacube(request.workload)
+
+
+def _of_cells(workload: Workload, rows: Effort) -> bool:
     """Whether noise on every cell is the optimum, because only whole tables are asked for, and residual rows are out of reach.
 
     Releases of smaller tables have measured residual rows, which have the same errors, since the first version.
+
+    Args:
+        rows: what residual rows take.
     """
     everything = tuple(range(len(workload.domain.shape)))
     if any(block.asked_axes != everything for block in workload.blocks):
         return False
-    return REACH.exceeded_by(effort(workload, "marginals")) is not None
+    return REACH.exceeded_by(rows) is not None
 
 
 def _cells(workload: Workload, *, worst: bool) -> Strategy:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, beaten
 from dpdist.mechanisms.kept import name_of
+from dpdist.operators import Matrix
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.needs import effort
 from dpdist.strategies.nested_levels import NestedStrategy, kept_rows, nested, nested_strategy, whole_numbers
 from dpdist.workloads import Workload
 from dpdist.workloads.nested import nested_of
@@ -22,6 +24,7 @@ class Nested(Mechanism):
         "weighted sums over the groups of nested levels, in linear time: within 1 % of the optimum, as its certificate shows"
     )
     answers = "the same table at several nested levels of one attribute"
+    optimiser = "nested"
 
     def refuses(self, workload: Workload) -> str | None:
         try:
@@ -41,31 +44,26 @@ class Nested(Mechanism):
     def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or question.out_of_reach(self.effort(question.workload))
 
-    def effort(self, workload: Workload) -> Effort:
-        return effort(workload, "nested")
-
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         needs = self.effort(workload)
         return (
             f"'nested' (within about 1 % of the optimum, {needs.memory_bytes / 2**30:.2f} GiB and {needs.seconds():.0f} s)"
         )
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        needed = self.effort(workload).memory_bytes
-        work.check_memory("optimising strategy 'nested'", needed, workload)
-        name = name_of(workload, f"nested-{request.tolerance:g}")
-        found = work.kept(name)
-        if found is None:
+
+        def find() -> tuple[Matrix, dict[str, Any]]:
             solve = partial(nested, tolerance=request.tolerance, on_step=work.watcher())
-            solved = work.largest(solve, workload, needed_bytes=needed)
-            found = work.keep(name, whole_numbers(solved.node_rows), _facts(solved))
-        values, facts = found
+            solved = work.largest(solve, workload, needed_bytes=self.effort(workload).memory_bytes)
+            return whole_numbers(solved.node_rows), _facts(solved)
+
+        values, facts = work.found_once(name_of(workload, f"nested-{request.tolerance:g}"), find)
         record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),))
         return nested_strategy(workload, kept_rows(nested_of(workload), values), facts["bound"], record)
 
 
-def _facts(solved: NestedStrategy) -> dict[str, object]:
+def _facts(solved: NestedStrategy) -> dict[str, Any]:
     """What is kept beside the whole numbers."""
     assert solved.solve is not None
     assert solved.lower_bound is not None

@@ -107,8 +107,8 @@ def of_worst(names: Sequence[str]) -> str:
 def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
     """What planning takes: the products of the first optimiser among the named mechanisms, and the memory of the largest."""
     able = [each for each in map(mechanism_of, names) if each.cannot(workload) is None]
-    needs = (each.effort(workload) for each in able)
-    first = next((each for each in needs if each is not None), Effort(workload.shape[1], 0, 0, 0.0))
+    needs = (each.effort(workload) for each in able if each.optimiser is not None)
+    first = next(needs, Effort(workload.shape[1], 0, 0, 0.0))
     return replace(first, memory_bytes=max((each.planning_bytes(workload) for each in able), default=0))
 
 

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.adaptive import Adaptive
-from dpdist.mechanisms.banded import Banded
 from dpdist.mechanisms.base import Mechanism
-from dpdist.mechanisms.buffered import Buffered
-from dpdist.mechanisms.coa import Coa
-from dpdist.mechanisms.convolution import Convolution
-from dpdist.mechanisms.datacube import DataCube
 from dpdist.mechanisms.dawa import Dawa
-from dpdist.mechanisms.eigen import Eigen
-from dpdist.mechanisms.fourier import FourierMechanism
-from dpdist.mechanisms.gaussian import Gaussian
-from dpdist.mechanisms.hierarchical import Hierarchical
-from dpdist.mechanisms.identity import IdentityMechanism
-from dpdist.mechanisms.kronecker import KroneckerMechanism
-from dpdist.mechanisms.laplace import Laplace
-from dpdist.mechanisms.low_rank import LowRank
-from dpdist.mechanisms.marginals import Marginals
+from dpdist.mechanisms.filters import Banded, Buffered, Convolution, SquareRoot, Triangular
+from dpdist.mechanisms.fixed import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
+from dpdist.mechanisms.marginals import DataCube, FourierMechanism, Marginals
 from dpdist.mechanisms.nested import Nested
-from dpdist.mechanisms.oblique import Oblique
-from dpdist.mechanisms.p_identity import PIdentity
-from dpdist.mechanisms.p_identity_products import PIdentityProducts
-from dpdist.mechanisms.residual import Residual
-from dpdist.mechanisms.smoothing import Smoothing
-from dpdist.mechanisms.square_root import SquareRoot
+from dpdist.mechanisms.optimised import Coa, Eigen, LowRank, PIdentity, Smoothing, WeightedDesign
+from dpdist.mechanisms.products import KroneckerMechanism, Oblique, PIdentityProducts, Residual, WeightedMarginals
 from dpdist.mechanisms.symmetric import Symmetric
-from dpdist.mechanisms.triangular import Triangular
-from dpdist.mechanisms.wavelet import Wavelet
-from dpdist.mechanisms.weighted_design import WeightedDesign
-from dpdist.mechanisms.weighted_marginals import WeightedMarginals
 
 AUTO = "auto"
 """In a spec: the mechanism with the least error of those that are compared."""

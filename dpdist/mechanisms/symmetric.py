@@ -9,8 +9,8 @@ from dpdist.grids.base import HELD_COPIES
 from dpdist.mechanisms.base import REACH, REACH_BYTES, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_symmetric, name_of
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.exchangeable import SymmetricStrategy, symmetric
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.exchangeable import symmetric
+from dpdist.strategies.needs import effort
 from dpdist.workloads import Workload
 from dpdist.workloads.symmetry import MOST_COMPONENTS, most_components, orbits_of
 
@@ -47,6 +47,7 @@ class Symmetric(Mechanism):
         "the certified optimum where values are exchangeable, over up to millions of cells: one weight for cells that are"
     )
     answers = "unions of products of queries of single attributes, some of whose values no query treats differently"
+    optimiser = "symmetric"
 
     def refuses(self, workload: Workload) -> str | None:
         codes = orbits_of(workload)
@@ -76,23 +77,14 @@ class Symmetric(Mechanism):
             return question.limits.exceeded_by(needs)
         return takes_long() if REACH.exceeded_by(needs) is not None else _counts_beyond_reach(question.workload)
 
-    def effort(self, workload: Workload) -> Effort:
-        return effort(workload, "symmetric")
-
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         needed = max(self.effort(workload).memory_bytes, _counts_bytes(workload))
         return f"'symmetric' (the same optimum in {needed / 2**30:.2f} GiB)" if needed <= memory_bytes else None
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        needed = self.effort(workload).memory_bytes
-        work.check_memory("optimising strategy 'symmetric'", needed, workload)
         name = name_of(workload, f"symmetric-{request.tolerance:g}")
-
-        def solve() -> SymmetricStrategy:
-            resuming = work.resuming(f"{name}-checkpoint.json", partial(symmetric, tolerance=request.tolerance))
-            return work.largest(resuming, workload, needed_bytes=needed)
-
-        found = kept_symmetric(work, name, workload, solve)
-        work.forget(f"{name}-checkpoint.json")
+        solve, needed = partial(symmetric, tolerance=request.tolerance), self.effort(workload).memory_bytes
+        found = kept_symmetric(work, name, workload, lambda: work.resumed(name, solve, workload, needed))
+        work.forget(name)
         return found

@@ -54,7 +54,6 @@ class Operator(ABC):
         Args:
             cells: names of the columns, one sequence a Kronecker factor; default their numbers.
         """
-        del cells
         return [f"row {row}" for row in range(start, stop)]
 
     def row_blocks(self, block_bytes: int = ROW_BLOCK_BYTES) -> Iterator[tuple[int, int]]:

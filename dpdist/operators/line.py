@@ -40,7 +40,27 @@ class Counting(Operator):
         return 0.0, 1.0
 
 
-class Identity(Counting):
+class Orthonormal(Operator):
+    """A square matrix whose rows are orthonormal."""
+
+    n: int
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        index = np.arange(self.n)
+        return np.asarray(index[rows, None] == index[columns], dtype=np.float64)
+
+    def row_norms_squared(self) -> Matrix:
+        return np.ones(self.n)
+
+    def column_norms_squared(self) -> Matrix:
+        return np.ones(self.n)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0  # without looking at every cell: there may be 10^17
+
+
+class Identity(Orthonormal, Counting):
     """The count of each cell."""
 
     def __init__(self, n: int) -> None:
@@ -59,21 +79,11 @@ class Identity(Counting):
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         return list(_cell_names(self.n, cells)[start:stop])
 
-    def gram_block(self, rows: slice, columns: slice) -> Matrix:
-        index = np.arange(self.n)
-        return np.asarray(index[rows, None] == index[columns], dtype=np.float64)
-
     def weighted_gram(self, weights: Matrix) -> Matrix:
         return np.diag(np.asarray(weights, dtype=np.float64))
 
     def row_quadratics(self, form: Matrix) -> Matrix:
         return np.diag(form).copy()
-
-    def row_norms_squared(self) -> Matrix:
-        return np.ones(self.n)
-
-    def column_norms_squared(self) -> Matrix:
-        return np.ones(self.n)
 
     @property
     def longest_row_squared(self) -> float:
@@ -82,10 +92,6 @@ class Identity(Counting):
     @property
     def frobenius_squared(self) -> float:
         return float(self.n)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return 1.0  # without looking at every cell: there may be 10^17
 
     @property
     def l1_sensitivity(self) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
+from dpdist.domain.labels import Made
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
 
@@ -96,7 +96,7 @@ class Padded(Operator):
 
 
 @dataclass(frozen=True)
-class _First(Sequence[str]):
+class _First(Made[str]):
     """The first of some names, which may be made when they are asked for."""
 
     names: Sequence[str]
@@ -105,14 +105,8 @@ class _First(Sequence[str]):
     def __len__(self) -> int:
         return min(self.most, len(self.names))
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
+    def at(self, place: int) -> str:
+        return self.names[place]
 
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        picked = range(len(self))[place]
-        if isinstance(picked, int):
-            return self.names[picked]
-        return self.names[picked.start : picked.stop] if picked.step == 1 else [self.names[each] for each in picked]
+    def between(self, start: int, stop: int) -> Sequence[str]:
+        return self.names[start:stop]

@@ -9,9 +9,10 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Entries, Listed, Matrix, Operator
+from dpdist.operators.line import Orthonormal
 
 
-class Fourier(Operator):
+class Fourier(Orthonormal):
     """The real orthonormal Fourier basis of n points, n rows: the mean, then a cosine and a sine a frequency.
 
     Row 0 is n^-1/2; rows 2k-1 and 2k are (2/n)^1/2 cos(2 pi k j / n) and (2/n)^1/2 sin(2 pi k j / n); for even n the last
@@ -61,20 +62,6 @@ class Fourier(Operator):
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         kinds = ("sine", "cosine")
         return ["mean" if row == 0 else f"{kinds[row % 2]} {(row + 1) // 2}" for row in range(start, stop)]
-
-    def gram_block(self, rows: slice, columns: slice) -> Matrix:
-        index = np.arange(self.n)
-        return np.asarray(index[rows, None] == index[columns], dtype=np.float64)
-
-    def row_norms_squared(self) -> Matrix:
-        return np.ones(self.n)
-
-    def column_norms_squared(self) -> Matrix:
-        return np.ones(self.n)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return 1.0
 
     def description(self) -> tuple[object, ...]:
         return ("fourier", self.n)

@@ -13,7 +13,7 @@ class Comparable:
     Attributes:
         counted: the records, in the plural.
         unit: what is protected: with the bounds, it decides which records count.
-        meaning: digest of everything else that decides what a number says (``dpdist.release.method.meaning``).
+        meaning: digest of everything else that decides what a number says (``dpdist.release.certificate.meaning``).
     """
 
     dataset: str

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
-from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, SCALE_LIMIT
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.bounds import noise_for
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
 
@@ -137,14 +138,5 @@ def beyond(most: int | None, records: int, columns: tuple[str, ...], budget: Los
         )
     plain = Beyond(most, records, columns, Noise(GAUSSIAN, 1), budget)
     times = 2 if neighbours == "replace-one" else 1
-    if budget.pure:
-        noise, loss = Noise(LAPLACE, laplace_scale(times * plain.absolute, budget.pure)), budget
-    else:
-        squared = times * plain.squared
-        noise = Noise(GAUSSIAN, gaussian_scale(squared, budget.rho))
-        loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, sum(plain.sizes)))
-    if noise.scale > SCALE_LIMIT:
-        raise InvalidInput(
-            "'left_out' has so little budget that its noise is beyond 2^26 persons: raise its 'share', or leave it out"
-        )
+    noise, loss = noise_for(budget, times * plain.absolute, times * plain.squared, sum(plain.sizes), "'left_out'")
     return Beyond(most, records, columns, noise, loss)

@@ -89,17 +89,30 @@ def counts_by_size(most: int, budget: Loss, neighbours: Neighbours, *, each: int
     """
     times = 2 if neighbours == "replace-one" else 1
     bins = CountsBySize(most, parts, Noise(GAUSSIAN, 1), budget).firsts.size
+    absolute, squared = times * each << UNIT_BITS, times * each**2 << 2 * UNIT_BITS
+    return CountsBySize(most, parts, *noise_for(budget, absolute, squared, bins, "the choice of a bound"))
+
+
+def noise_for(budget: Loss, absolute: int, squared: int, draws: int, what: str) -> tuple[Noise, Loss]:
+    """The noise that a budget buys, and what it reveals.
+
+    Args:
+        budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
+        absolute, squared: how far one change moves all numbers together, in units.
+        draws: how many numbers there are.
+        what: in the message.
+    Raises: InvalidInput when the noise would be too large.
+    """
     if budget.pure:
-        noise, loss = Noise(LAPLACE, laplace_scale(times * each << UNIT_BITS, budget.pure)), budget
+        noise, loss = Noise(LAPLACE, laplace_scale(absolute, budget.pure)), budget
     else:
-        squared = times * each**2 << 2 * UNIT_BITS
         noise = Noise(GAUSSIAN, gaussian_scale(squared, budget.rho))
-        loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, bins))
+        loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, draws))
     if noise.scale > SCALE_LIMIT:
         raise InvalidInput(
-            "the choice of a bound has so little budget that its noise is beyond 2^26 persons or records: raise its 'share'"
+            f"{what} has so little budget that its noise is beyond 2^26 persons or records: raise its 'share', or leave it out"
         )
-    return CountsBySize(most, parts, noise, loss)
+    return noise, loss
 
 
 def shares(budget: Loss, share: Fraction) -> tuple[Loss, Loss]:

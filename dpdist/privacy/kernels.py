@@ -16,8 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dpdist.privacy.distributions import GAUSSIAN, Kind
-from dpdist.privacy.thresholds import BATCH, FAST, FAST_TABLE
+from dpdist.privacy.distributions import BATCH, FAST, FAST_TABLE, GAUSSIAN, Kind
 
 _KEPT = "NUMBA_CACHE_DIR" in os.environ
 """Whether compiled samplers are kept on disk: only in a folder that was named, because what lies there is run."""
@@ -30,10 +29,8 @@ _PIECE = 512
 @intrinsic
 def _as_float(typing_context: Any, bits: Any) -> Any:
     """The float64 with the given bit pattern."""
-    del typing_context, bits
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate

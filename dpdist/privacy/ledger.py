@@ -36,19 +36,7 @@ from dpdist.privacy.checkpoints import Checkpoints
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.reading import LedgerReader
 from dpdist.privacy.receipts import Audit, Checkpoint, DatasetBudget, Publication, Receipt
-from dpdist.privacy.rules import apply, decide
-from dpdist.privacy.rules.commands import (
-    Abort,
-    Approve,
-    BeginDrawing,
-    ChangeCap,
-    Command,
-    Commit,
-    Declare,
-    NameApprovers,
-    Publish,
-    Reserve,
-)
+from dpdist.privacy.rules import apply, commands, decide
 from dpdist.privacy.rules.state import State
 from dpdist.process.private import private_file
 
@@ -149,15 +137,15 @@ class Ledger(LedgerReader):
         Args:
             attempt, binding: of the receipt that ``reserve`` gave: of a replaced attempt nothing is drawn.
         """
-        return self._moved(BeginDrawing(release, attempt, binding))
+        return self._moved(commands.BeginDrawing(release, attempt, binding))
 
     def commit(self, release: str, attempt: int, binding: str, measurement_digest: str) -> Receipt:
         """Record that the measurement is stored whole, and erase the salt. Idempotent for the same measurement."""
-        return self._moved(Commit(release, attempt, binding, measurement_digest), erasing=True)
+        return self._moved(commands.Commit(release, attempt, binding, measurement_digest), erasing=True)
 
     def abort(self, release: str) -> Receipt:
         """Give a charge back. Possible only while no draw can have begun; afterwards the charge stays."""
-        return self._moved(Abort(release), erasing=True)
+        return self._moved(commands.Abort(release), erasing=True)
 
     def declare(self, dataset: str, cap: Cap, protection: Protection) -> bool:
         """Declare a data set's cap ahead of its first release; whether that was new. Where roles are apart, its owner must.
@@ -165,7 +153,7 @@ class Ledger(LedgerReader):
         Raises: LedgerError when it was declared otherwise.
         """
         run = uuid.uuid4().hex
-        command = Declare(dataset, cap.with_limits(), protection, run, _new_name())
+        command = commands.Declare(dataset, cap.with_limits(), protection, run, _new_name())
         known = self._step(lambda connection: _taken(connection, command)).dataset
         return known is not None and known.run == run
 
@@ -176,7 +164,7 @@ class Ledger(LedgerReader):
 
         Raises: LedgerError for a data set without a cap, another period, or when nothing would change.
         """
-        command = ChangeCap(dataset, cap, why, _who(), uuid.uuid4().hex)
+        command = commands.ChangeCap(dataset, cap, why, _who(), uuid.uuid4().hex)
         self._step(lambda connection: _taken(connection, command))
         return self.budgets(dataset)[0]
 
@@ -185,7 +173,7 @@ class Ledger(LedgerReader):
 
         Raises: LedgerError for a data set without a cap, or without a reason.
         """
-        command = NameApprovers(dataset, approvers, why, _who())
+        command = commands.NameApprovers(dataset, approvers, why, _who())
         self._step(lambda connection: _taken(connection, command))
 
     def approve(self, dataset: str, release: str, spec: str, *, key: str, signature: str) -> tuple[int, int]:
@@ -194,7 +182,7 @@ class Ledger(LedgerReader):
         Returns: the number of approvals that the spec has then, and the number that it needs.
         Raises: LedgerError for a data set that needs none, a key that is no approver's, or a wrong signature.
         """
-        command = Approve(dataset, release, spec, key, signature)
+        command = commands.Approve(dataset, release, spec, key, signature)
         state = self._step(lambda connection: _taken(connection, command))
         assert state.dataset is not None
         return state.dataset.approvers.count(state.signed(dataset, spec)), state.dataset.approvers.needed
@@ -204,7 +192,7 @@ class Ledger(LedgerReader):
 
         A key that signs for the first time is named in a row of its own before. Raises: LedgerError for a release that is not committed.
         """
-        self._step(lambda connection: _taken(connection, Publish(release, publication)))
+        self._step(lambda connection: _taken(connection, commands.Publish(release, publication)))
 
     def grant(self, application: str, noise: str | None = None, metrics: str | None = None) -> None:
         """Give database roles what publishing, noise workers and the exporter of metrics need. Raises: LedgerError (``roles``)."""
@@ -212,7 +200,7 @@ class Ledger(LedgerReader):
 
         roles.grant(self._database, application, noise, metrics)
 
-    def _moved(self, command: BeginDrawing | Commit | Abort, *, erasing: bool = False) -> Receipt:
+    def _moved(self, command: commands.BeginDrawing | commands.Commit | commands.Abort, *, erasing: bool = False) -> Receipt:
         receipt = self._step(lambda connection: _taken(connection, command), erasing=erasing).release
         assert receipt is not None
         return receipt
@@ -238,7 +226,7 @@ class Ledger(LedgerReader):
             ) from None
 
 
-def _taken(connection: Connection, command: Command) -> State:
+def _taken(connection: Connection, command: commands.Command) -> State:
     """The state after a command: its events are written, and what they led to is kept."""
     state = tables.load(connection, command)
     for event in decide(state, command):
@@ -254,7 +242,7 @@ def _charged(connection: Connection, charge: Charge, run: str) -> Receipt:
     salt = fresh if known is None or known.salt is None else known.salt
     commitment = "" if counted is None else counted.histogram(salt)
     records = (CountedRecords("") if counted is None else counted.records).facts()
-    command = Reserve(charge, run, _new_name(), db.salt_digest(salt), commitment, records)
+    command = commands.Reserve(charge, run, _new_name(), db.salt_digest(salt), commitment, records)
     receipt = _taken(connection, command).release
     assert receipt is not None
     if receipt is known or receipt == known:

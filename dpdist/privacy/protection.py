@@ -218,7 +218,6 @@ class ProtectedRecords(Protection):
         return self.most_records
 
     def _covers(self, other: Protection) -> bool:
-        del other
         return False
 
     def _changes_of_records(self, other: ProtectedRecords) -> int | None:

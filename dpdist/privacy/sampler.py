@@ -17,8 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.distributions import LAPLACE, SCALE_LIMIT, TILE, Kind, Samples
-from dpdist.privacy.thresholds import BATCH, EXTENSION_BITS, TABLE, TABLE_BITS
+from dpdist.privacy.distributions import BATCH, EXTENSION_BITS, LAPLACE, SCALE_LIMIT, TABLE, TABLE_BITS, TILE, Kind, Samples
 
 MARGIN = 2.0**-40
 NUMERATOR_LIMIT = 2**57

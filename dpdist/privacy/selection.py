@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack
 from dpdist.privacy.distributions import SCALE_LIMIT
-from dpdist.privacy.normal import log_cdf
+from dpdist.privacy.roots import log_cdf
 from dpdist.stability import Distance
 
 UNIT_BITS = 24

@@ -20,19 +20,7 @@ from dpdist.privacy.approvals import NOBODY, Approvers
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.facts import cap_facts, cap_of, protection_of, reading, receipt_of
 from dpdist.privacy.receipts import Publication, Receipt
-from dpdist.privacy.rules.commands import (
-    Abort,
-    Approve,
-    BeginDrawing,
-    ChangeCap,
-    Command,
-    Commit,
-    Declare,
-    NameApprovers,
-    NameSigner,
-    Publish,
-    Reserve,
-)
+from dpdist.privacy.rules import commands
 from dpdist.privacy.rules.deciding import SIGNERS
 from dpdist.privacy.rules.state import NOT_BEGUN, UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State
 
@@ -40,28 +28,30 @@ PART_ROWS = 500
 """Commitments that are looked up or written at once."""
 
 
-def load(connection: Connection, command: Command) -> State:
+def load(connection: Connection, command: commands.Command) -> State:
     """The part of the ledger's state that a command needs."""
     match command:
-        case Reserve(charge=charge):
+        case commands.Reserve(charge=charge):
             return _for_charge(connection, charge)
-        case BeginDrawing(release=release) | Commit(release=release):
+        case commands.BeginDrawing(release=release) | commands.Commit(release=release):
             return State(release=receipt(connection, release))
-        case Abort(release=release):
+        case commands.Abort(release=release):
             known = receipt(connection, release)
             account = UNUSED if known is None else account_of(connection, known.dataset, known.period)
             return State(account=account, release=known)
-        case Approve(dataset=dataset, release=release):
+        case commands.Approve(dataset=dataset, release=release):
             return State(dataset_of(connection, dataset), approvals=_approvals(connection, release))
-        case Publish(release=release):
+        case commands.Publish(release=release):
             known, found = receipt(connection, release), publications(connection, release)
             return State(release=known, signers=signers(connection), publications=found)
         case _:
             return _for_names(connection, command)
 
 
-def _for_names(connection: Connection, command: NameSigner | Declare | ChangeCap | NameApprovers) -> State:
-    if isinstance(command, NameSigner):
+def _for_names(
+    connection: Connection, command: commands.NameSigner | commands.Declare | commands.ChangeCap | commands.NameApprovers
+) -> State:
+    if isinstance(command, commands.NameSigner):
         return State(signers=signers(connection))
     return State(dataset_of(connection, command.dataset))
 

@@ -19,20 +19,7 @@ from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.charges import Charge, StreamPart, digest_of_seen
 from dpdist.privacy.facts import cap_of, loss_of, protection_of
 from dpdist.privacy.receipts import Audit, Publication, Receipt
-from dpdist.privacy.rules import apply, decide
-from dpdist.privacy.rules.commands import (
-    Abort,
-    Approve,
-    BeginDrawing,
-    ChangeCap,
-    Command,
-    Commit,
-    Declare,
-    NameApprovers,
-    NameSigner,
-    Publish,
-    Reserve,
-)
+from dpdist.privacy.rules import apply, commands, decide
 from dpdist.privacy.rules.state import (
     NOT_BEGUN,
     UNUSED,
@@ -109,7 +96,7 @@ class Known:
             return False
         return True
 
-    def _command(self, event: LedgerEvent) -> Command | None:
+    def _command(self, event: LedgerEvent) -> commands.Command | None:
         """What was asked for when an event was written; None for no event of the ledger."""
         facts, known = event.facts, self.releases.get(event.release)
         if event.kind == "reserved":
@@ -119,9 +106,11 @@ class Known:
         if known is None or event.kind not in ("drawing", "committed"):
             return None
         attempt = event.release, event.attempt, known.binding
-        return BeginDrawing(*attempt) if event.kind == "drawing" else Commit(*attempt, facts["measurement_digest"])
+        if event.kind == "drawing":
+            return commands.BeginDrawing(*attempt)
+        return commands.Commit(*attempt, facts["measurement_digest"])
 
-    def _reserve(self, event: LedgerEvent) -> Reserve | None:
+    def _reserve(self, event: LedgerEvent) -> commands.Reserve | None:
         """The charge that a row reserves: under the cap that its data set had then."""
         facts, dataset = event.facts, self.datasets.get(event.dataset)
         if dataset is None:
@@ -139,7 +128,7 @@ class Known:
             StreamPart.from_facts(facts["part"]) if "part" in facts else None,
             facts.get("shared", False),
         )
-        return Reserve(charge, facts["run"], "", facts["salt"], facts["histogram_commitment"], facts["records"])
+        return commands.Reserve(charge, facts["run"], "", facts["salt"], facts["histogram_commitment"], facts["records"])
 
     def _part(self, event: LedgerEvent, seen: Sequence[str]) -> State:
         known, facts = self.releases.get(event.release), event.facts
@@ -187,34 +176,36 @@ class Known:
             self.standing[commitment] = (*others, Standing(*mine, receipt.release, commitment))
 
 
-def _declare(event: LedgerEvent) -> Command:
+def _declare(event: LedgerEvent) -> commands.Command:
     facts = event.facts
-    return Declare(event.dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"])
+    return commands.Declare(
+        event.dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"]
+    )
 
 
-def _change_cap(event: LedgerEvent) -> Command:
+def _change_cap(event: LedgerEvent) -> commands.Command:
     facts = event.facts
-    return ChangeCap(event.dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"])
+    return commands.ChangeCap(event.dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"])
 
 
-def _name_approvers(event: LedgerEvent) -> Command:
+def _name_approvers(event: LedgerEvent) -> commands.Command:
     facts = event.facts
-    return NameApprovers(event.dataset, Approvers.of(facts), facts["why"], facts["who"])
+    return commands.NameApprovers(event.dataset, Approvers.of(facts), facts["why"], facts["who"])
 
 
-def _approve(event: LedgerEvent) -> Command:
+def _approve(event: LedgerEvent) -> commands.Command:
     facts = event.facts
-    return Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
+    return commands.Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
 
 
-_COMMANDS: Mapping[str, Callable[[LedgerEvent], Command]] = {
+_COMMANDS: Mapping[str, Callable[[LedgerEvent], commands.Command]] = {
     "declared": _declare,
     "capped": _change_cap,
     "approvers": _name_approvers,
     "approved": _approve,
-    "aborted": lambda event: Abort(event.release),
-    "signer": lambda event: NameSigner(event.facts["key"]),
-    "published": lambda event: Publish(event.release, Publication.of(event.facts)),
+    "aborted": lambda event: commands.Abort(event.release),
+    "signer": lambda event: commands.NameSigner(event.facts["key"]),
+    "published": lambda event: commands.Publish(event.release, Publication.of(event.facts)),
 }
 """What was asked for when an event was written, where the event alone tells."""
 

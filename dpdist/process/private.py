@@ -1,16 +1,18 @@
-"""Folders and files that only their owner may read: everything that a release writes, except what it publishes."""
+"""Files of this machine: private from the start, and on the disk when they count."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpdist.errors import StoreError
+from dpdist.process.threads import in_order
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _CHANGING, _BEFORE = threading.Lock(), list[int]()
@@ -66,3 +68,55 @@ def _closed(path: Path, mode: int) -> None:
         )
     path.chmod(mode)
     logging.getLogger(__name__).warning("%s had mode %s: other users could read it; it is %04o now", path, shown, mode)
+
+
+def sync_tree(top: Path) -> None:
+    """Put everything below a folder, and the folder, on the disk. What another writer removes meanwhile is passed over.
+
+    Raises: OSError when the disk refuses; what was written may then be lost.
+    """
+    walked = list(os.walk(top, topdown=False))  # folders that vanish are passed over
+    for _ in in_order(_sync_if_there, [Path(folder, name) for folder, _, names in walked for name in names]):
+        pass
+    for folder, _, _ in walked:
+        _sync_if_there(Path(folder))
+
+
+def rename(draft: Path, target: Path) -> Path:
+    """Give a file its name, which outlives a power loss only with all that the file holds. Raises: OSError when the disk refuses."""
+    sync_path(draft)
+    draft.replace(target)
+    sync_folders(target.absolute())
+    return target
+
+
+def sync_folders(path: Path, *, own: Path | None = None) -> None:
+    """Put the names in every folder on the way to a path on the disk. Raises: OSError when the disk refuses.
+
+    Args:
+        path: absolute.
+        own: folders from here on are this user's, who must be able to sync them; what others own was there before.
+    """
+    for folder in path.parents:
+        try:
+            sync_path(folder)
+        except PermissionError:
+            if own is not None and folder.is_relative_to(own):
+                raise
+
+
+def sync_path(path: Path) -> None:
+    """Put a file, or the names in a folder, on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():  # some file systems do not sync folders
+            raise
+    finally:
+        os.close(opened)
+
+
+def _sync_if_there(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        sync_path(path)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dpdist.domain import Domain
-from dpdist.quantities.base import Quantity, Statistic
-from dpdist.quantities.counts import Distances, PersonsByGroup, RecordCounts
+from dpdist.quantities.base import Distances, PersonsByGroup, Quantity, RecordCounts, Statistic
 from dpdist.quantities.means import Mean
 from dpdist.quantities.sums import Shares, SumStatistic
 from dpdist.quantities.variances import Correlation, Covariance, Variance

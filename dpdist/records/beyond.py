@@ -1,12 +1,14 @@
-"""What lies beyond the bounds of a release, counted of its records: private, in this process's memory alone."""
+"""What is counted of each person's records before a release: their numbers, their amounts and what bounds leave out."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain
@@ -14,29 +16,66 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.privacy.beyond import FINEST, Beyond
 from dpdist.process import compute as pc
 from dpdist.process.limits import left_bytes
-from dpdist.records.per_person import SORTED_COPIES, CountedSizes, RecordsOfFile, read_records
-from dpdist.records.persons import HASHED, first_of_each, groups_of, kept_records
-from dpdist.records.rows import explained
-from dpdist.records.sources import Source
+from dpdist.records.persons import HASHED, PersonKey, first_of_each, groups_of, kept_records, person_hashes
+from dpdist.records.rows import cells_of, explained, tables_of
+from dpdist.records.sources import Source, check_columns, partitions_of
 from dpdist.records.types import converted
+from dpdist.records.wording import Called
 
-Excess = NDArray[np.float64]
+SORTED_COPIES = 4
+"""Of the persons of all records while they are sorted."""
 
 
 @dataclass(frozen=True)
-class CountedBeyond:
-    """The exact numbers in units, and how many records were read."""
+class CountedSizes:
+    """How many persons have so many records, or records such an amount, from 0 to the most told apart, and how many records were read."""
 
-    values: NDArray[np.int64] = field(repr=False)
+    counts: NDArray[np.int64] = field(repr=False)
     read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the numbers: only a commitment of it may be written down."""
-        return hashlib.sha256(self.values.astype("<i8").tobytes()).hexdigest()
+        return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
 
 
-def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool) -> CountedBeyond:
+@dataclass(frozen=True)
+class RecordsOfFile:
+    """Some records as counting will read them.
+
+    Attributes:
+        cells: of every record, -1 where it is dropped.
+        persons: keyed hashes, (rows, 2); of no meaning without a person column.
+        kept: which of them lie within the domain and have a person, or need none.
+        read: how many records were read.
+    """
+
+    table: pa.Table = field(repr=False)
+    called: Called
+    cells: NDArray[np.int64] = field(repr=False)
+    persons: NDArray[np.uint64] = field(repr=False)
+    kept: NDArray[np.bool_] = field(repr=False)
+    read: int = field(repr=False)
+
+
+def read_records(source: Source, domain: Domain) -> Iterator[RecordsOfFile]:
+    """All records, in bounded batches, as counting will read them: what that refuses is refused here. Raises: InvalidSpec, UnknownValue."""
+    check_columns(source, domain)
+    key = PersonKey(os.urandom(32))
+    for partition in partitions_of(source):
+        for place, table in enumerate(tables_of(source, domain, partition)):
+            cells, tally = cells_of(table, source, domain, partition.called)
+            hashes, absent = np.zeros((cells.size, 2), dtype=np.uint64), np.zeros(cells.size, dtype=bool)
+            if source.person is not None:
+                hashes, absent = person_hashes(table, source, partition, place, key)
+            kept = (cells >= 0) & ~(absent & (source.person_missing == "drop"))
+            yield RecordsOfFile(table, partition.called, cells, hashes, kept, tally.read)
+
+
+Excess = NDArray[np.float64]
+
+
+def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool) -> CountedSizes:
     """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
@@ -52,7 +91,7 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
             read += found.read
             for place, column in enumerate(columns):
                 sums[place] += rule.of_amounts(_given(_excess(found, column, source)[found.kept]))
-        return CountedBeyond(np.concatenate(sums), read)
+        return CountedSizes(np.concatenate(sums), read)
     rows, excess, read = _held(source, domain, columns, _excess)
     kept = kept_records(source, domain, rows)
     person = np.unique(rows[["high", "low"]], return_inverse=True)[1].reshape(-1)
@@ -61,7 +100,7 @@ def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool
         several = np.unique(np.stack([person, groups_of(rows, domain)]), axis=1)[0]
     lost = np.bincount(several, minlength=counted.size) - counted
     blocks = [] if rule.most is None else [rule.of_persons(counted.astype(np.int64), lost.astype(np.int64))]
-    return CountedBeyond(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
+    return CountedSizes(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
 
 
 def records_of_persons(source: Source, domain: Domain, most: int, *, groups: bool = False) -> CountedSizes:

@@ -27,8 +27,7 @@ from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.machine.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.process.durable import rename
-from dpdist.process.private import private_folder
+from dpdist.process.private import private_folder, rename
 from dpdist.records import query_limits
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
@@ -331,7 +330,6 @@ class DeltaTable(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
-        del spill, memory_bytes
         deltalake = package("deltalake", "delta")
         table = deltalake.DeltaTable(self.place, version=self.version)
         yield str(table.version()), table.to_pyarrow_dataset().scanner().to_reader()
@@ -354,7 +352,6 @@ class IcebergTable(RecordTable):
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
-        del spill, memory_bytes
         catalogs = package("pyiceberg.catalog", "iceberg")
         catalog, _, name = self.table.partition(".")
         table = catalogs.load_catalog(catalog).load_table(name)

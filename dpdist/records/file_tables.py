@@ -133,7 +133,7 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
         )
     location, some = _place(name, files.folder)
     called = Called(f"{name!r} of the query")
-    source = source_of(location, files=some, columns={}, attributes=list(types), grammar=files.grammar, called=called)
+    source = source_of(location, files=some, attributes=list(types), grammar=files.grammar, called=called)
     columns = column_names(source, 0, _as_read(types))
     if columns is None:
         return FileTable(source, types, failed)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from dpdist.domain import Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.process.durable import rename
-from dpdist.process.private import private_file, private_folder
+from dpdist.process.private import private_file, private_folder, rename
 from dpdist.process.threads import in_order
 from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
@@ -77,7 +76,7 @@ class Source:
     """
 
     files: tuple[tuple[str, str], ...]
-    columns: dict[str, str]
+    columns: dict[str, str] = field(default_factory=dict)
     header: tuple[str, ...] = ()
     person: str | None = None
     most_records: int = 1
@@ -127,60 +126,36 @@ def source_of(
     location: str | Path,
     *,
     hashing: Hashing = hashed_here,
-    columns: dict[str, str],
-    header: tuple[str, ...] = (),
-    person: str | None = None,
-    most_records: int = 1,
-    most_groups: int | None = None,
-    participations: Participations | None = None,
-    person_type: PersonType = "text",
-    person_missing: PersonMissing | None = None,
-    counts: str | None = None,
-    grammar: Grammar = PLAIN,
     attributes: Iterable[str] = (),
     called: Called | None = None,
-    types: Mapping[str, ColumnType] | None = None,
     files: list[File] | None = None,
+    **how: Any,
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder.
 
     Args:
         attributes: names of those that are counted, whose columns may be named by folders.
         called: what messages call the place; default the last part of its path.
-        types: of columns, as declared.
         files: some of the files of the folder, in place of all.
+        how: they are read: fields of ``Source``.
     """
     listed = files or listing.listed(location, called)
-    wanted = [columns.get(name, name) for name in attributes]
-    named = _named(location, listed, wanted, [name for name in (person, counts) if name is not None])
+    read = Source((), **how)
+    wanted = [read.columns.get(name, name) for name in attributes]
+    named = _named(location, listed, wanted, [name for name in (read.person, read.counts) if name is not None])
     found = hashing(listed)
     digested = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
     every_tag = tuple(tags.of(file.called) for file, (_, tags) in zip(listed, found, strict=True))
     seen: dict[tuple[object, ...], Called] = {}
     for place, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
         content = (digest, *(named[place].items() if named else ()))
-        if content in seen and not _is_empty(path, tags, WantedRows((), header=header, grammar=grammar)):
+        if content in seen and not _is_empty(path, tags, WantedRows((), header=read.header, grammar=read.grammar)):
             raise InvalidSpec(
                 f"{seen[content]} and {tags.called} hold the same records: every record would count twice; "
                 "remove one of them"
             )
         seen[content] = tags.called
-    return Source(
-        digested,
-        columns,
-        header,
-        person,
-        most_records,
-        every_tag,
-        person_type,
-        counts,
-        named,
-        most_groups=most_groups,
-        participations=participations,
-        grammar=grammar,
-        types=types or {},
-        person_missing=person_missing,
-    )
+    return replace(read, files=digested, tags=every_tag, named=named)
 
 
 def _named(location: str | Path, files: list[File], wanted: list[str], own: list[str]) -> tuple[listing.Named, ...]:

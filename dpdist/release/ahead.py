@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 from dpdist.errors import StoreError
 from dpdist.machine.state import published_at
 from dpdist.page import report
-from dpdist.records import digests, listing
-from dpdist.records.sources import check_columns
-from dpdist.release.context import Context
+from dpdist.privacy import keys
+from dpdist.records import digests, listing, sources
+from dpdist.records.sources import ArrowStream, check_columns
+from dpdist.release.context import Context, Progress, running, silent
 from dpdist.release.extent import RECORD_BYTES, fits_one_process, plans_in_one_process
+from dpdist.release.held import held
 from dpdist.release.plan import plan
 from dpdist.release.refusals import refused_by
 from dpdist.release.story import Release, release
@@ -63,3 +66,19 @@ def engine_to_plan(job: Job, address: str | None) -> str | None:
 
 def _is_asked_for(address: str | None) -> bool:
     return bool(address or os.environ.get("DPDIST_ENGINE"))
+
+
+def run(job: Job, records: ArrowStream | None, *, engine: str | None, progress: Progress = silent) -> Release:
+    """Publish a release, of the records of a table in memory or where the job says.
+
+    Raises: DpdistError of any kind; whatever can refuse refuses before the charge.
+    """
+    with ExitStack() as stack:
+        here = stack.enter_context(running("inline", progress))
+        if records is not None:
+            kept = stack.enter_context(held(here, job.release))
+            job = job.with_records(sources.write_records(records, kept, keys.load(here.home)))
+        done = finished(here, job)
+        if done is not None:
+            return done
+        return release(stack.enter_context(running(engine_for(job, engine), progress)), job)

@@ -4,24 +4,65 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+from dpdist.domain import DROP, Attribute, Domain
 from dpdist.grids.base import Grid
 from dpdist.grids.non_negative import Effect, Group
+from dpdist.identities import digest_of
 from dpdist.mechanisms.planner import Candidate
 from dpdist.page.intervals import Possible
+from dpdist.page.words import Words
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.receipts import DatasetBudget
 from dpdist.release.chosen import whole_loss
-from dpdist.release.units import ErrorUnit
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.output import PostprocessSpec
 from dpdist.strategies import Strategy
 from dpdist.strategies.proofs import PersonsBound
+from dpdist.workloads import Block
+
+
+@dataclass(frozen=True)
+class ErrorUnit:
+    """The unit of all answers, by which the errors of weighted queries become those of answers.
+
+    Attributes:
+        name: what answers are measured in; None where some are counts and some sums, or sums of several columns.
+        weight: the root of the mean squared weight of a query.
+    """
+
+    name: str | None
+    weight: float
+
+    @staticmethod
+    def of(job: Job) -> ErrorUnit:
+        """That of a release."""
+        words = Words(job.source.records.named, {}, {name: given.facts() for name, given in job.measured.sums.items()})
+        queries = job.workload.queries
+        units = {words.unit_of(block.name) or words.counted for block in queries.blocks}
+        squares = sum(map(_squared_weights, queries.blocks))
+        return ErrorUnit(units.pop() if len(units) == 1 else None, math.sqrt(squares / queries.shape[0]))
+
+    def mean(self, error: float | None) -> float | None:
+        """A root mean squared error of weighted queries as one of answers, which count by their squared weights; None in several units."""
+        return None if error is None or self.name is None else error / self.weight
+
+    def largest(self, error: float | None) -> float | None:
+        """The error of the worst answer; None in several units."""
+        return None if error is None or self.name is None else float(f"{error:.9g}")
+
+
+def _squared_weights(block: Block) -> float:
+    """The squared weights of all queries of a block, added up."""
+    scales = [None if scale is None else float(scale @ scale) for scale in block.scales or (None,) * len(block.factors)]
+    rows = (factor.shape[0] if scale is None else scale for factor, scale in zip(block.factors, scales, strict=True))
+    return block.weight**2 * math.prod(rows)
+
 
 TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
@@ -211,3 +252,61 @@ def _by_tables(distance: float, never: str) -> str:
 
 def _times(group: Group) -> str:
     return f"{group.ratio:.2f} (standard error {group.error:.2f})"
+
+
+def method(job: Job) -> dict[str, Any]:
+    """Names for readers, attributes, and the questions in words."""
+    records, measured, guarantee = job.source.records, job.measured, job.guarantee
+    return {
+        "counted": records.named,
+        "meaning": meant(job),
+        **({} if records.csv_record is None else {"record": records.csv_record}),
+        "attributes": {
+            **{name: {**given.facts(), **_levels(measured.domain, name)} for name, given in measured.attributes.items()},
+            **{line.name: _line_facts(line) for line in measured.domain.attributes if line.line is not None},
+        },
+        **({"sums": {name: given.facts() for name, given in measured.sums.items()}} if measured.sums else {}),
+        "asked": [entry.words for entry in job.workload.entries],
+        "calibration": guarantee.budget.calibration,
+        "cap": str(guarantee.cap),
+    }
+
+
+def meant(job: Job) -> str:
+    """SHA-256 of everything that decides what a number says, beside its query: equal numbers of two releases differ by time alone.
+
+    Budget, mechanism, noise, questions that name themselves, titles and places do not enter. Of dates in a release for a period it is
+    their number and length, not their begin; of a stream whose horizon was extended it is the first one.
+    """
+    if job.guarantee.course.former is not None:
+        return meant(job.guarantee.course.former)
+    records, measured, entries = job.source.records, job.measured, job.workload.entries
+    periodic = job.guarantee.period is not None
+    facts = {
+        "counted": (records.named, records.count, records.counts),
+        "person": records.person,
+        "columns": records.columns,
+        "domain": [(name, given.meant(periodic=periodic)) for name, given in measured.attributes.items()],
+        "sums": [(name, given.unit, given.measured) for name, given in measured.sums.items()],
+        "own": [(entry.kind, entry.statistic) for entry in entries if not entry.kind.names_itself],
+        "coefficients": job.workload.queries.fingerprint if any(entry.kind.reads_file for entry in entries) else None,
+    }
+    return digest_of("meaning", facts)
+
+
+def _levels(domain: Domain, name: str) -> dict[str, Any]:
+    """The levels of an attribute, and how many groups each has; none of one that is not counted by itself."""
+    levels = domain.attribute(name).levels if name in domain.names else ()
+    return {"levels": {level.name: len(level.labels) for level in levels}} if levels else {}
+
+
+def _line_facts(line: Attribute) -> dict[str, Any]:
+    """What a certificate says of a number that follows from two attributes."""
+    words = f"whole numbers from {line.edges[0]:g} to {line.edges[-1] - 1:g}, in {line.values:,} bins"
+    return {
+        "title": None,
+        "unit": None,
+        "values": words,
+        "outside": line.outside,
+        **({"missing": DROP} if line.missing else {}),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpdist.privacy.accounting import Loss
@@ -11,15 +11,39 @@ from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.left_out import measured_of
 from dpdist.release.preliminary import Preliminary
 from dpdist.release.private_bound import choice_of
-from dpdist.release.private_edges import edges_of
+from dpdist.release.private_choices import edges_of, quantiles_of
 from dpdist.release.private_names import selection_of
-from dpdist.release.quantiles import quantiles_of
+from dpdist.spec.found_first import (
+    AskedQuantiles,
+    FoundEdges,
+    FoundFirst,
+    GroupsBound,
+    LeftOut,
+    PrivateNames,
+    RangeBound,
+    RecordsBound,
+)
 from dpdist.spec.job import Job
+
+MADE: dict[type[FoundFirst], Callable[[Job, Any, Loss], Preliminary]] = {
+    PrivateNames: selection_of,
+    FoundEdges: edges_of,
+    RecordsBound: choice_of,
+    GroupsBound: choice_of,
+    RangeBound: choice_of,
+    LeftOut: measured_of,
+    AskedQuantiles: quantiles_of,
+}
+"""How each is found."""
 
 
 def preliminary_of(job: Job) -> Preliminary | None:
     """What a part of the budget finds next; None where nothing is left to be found."""
-    return selection_of(job) or edges_of(job) or choice_of(job) or measured_of(job) or quantiles_of(job)
+    asked = job.guarantee.names
+    if not isinstance(asked, FoundFirst):
+        return None
+    part, _ = asked.parts(job.guarantee.budget)
+    return MADE[type(asked)](job, asked, part)
 
 
 def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]:

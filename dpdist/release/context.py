@@ -23,7 +23,6 @@ PRIVATE_STAGES = ("extract", "count")
 
 def silent(stage: str, line: str) -> None:
     """Ignore all progress."""
-    del stage, line
 
 
 @dataclass(frozen=True)

@@ -114,5 +114,4 @@ def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArra
 
 
 def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
     return np.asarray(np.abs(values - centre))

@@ -1,21 +1,95 @@
-"""What a plan makes of one kind of noise: the mechanism that does most with it, its grid, noise and loss."""
+"""Designs: a strategy with its grid, noise and cost in whole numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+import numpy as np
+
 from dpdist.grids.base import Grid
+from dpdist.mechanisms.kept import name_of
 from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.release.context import Context
-from dpdist.release.costs import column, in_whole_numbers
+from dpdist.release.planning import Planning
 from dpdist.strategies import Strategy
+from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.strategies.needs import Effort
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Workload
+
+ROUNDED_UP = 1e-9
+"""Part of itself by which a cost is raised, so that floating point does not state less than it is."""
+
+
+def column(strategy: Strategy, grid: Grid) -> float:
+    """How far one record moves what is measured, in whole numbers."""
+    found = grid.column_squared
+    return strategy.sensitivity / grid.spacing if found is None else math.sqrt(found)
+
+
+def in_whole_numbers(
+    context: Context, queries: Workload, strategy: Strategy, grid: Grid, table: Sequence[Candidate]
+) -> tuple[Strategy, list[Candidate]]:
+    """A strategy and the table that it is compared in, with its cost and errors as they are in the whole numbers that are measured.
+
+    The table is counted in the noise of this strategy, whichever one it was made for.
+    """
+    row = next(each for each in table if each.mechanism == strategy.name)
+    if strategy.workload_cost is None or row.cost is None:
+        return strategy, list(table)
+    cost = _whole_cost(context, queries, strategy, grid) * (1 + ROUNDED_UP)
+    bent, more = column(strategy, grid) * grid.spacing / strategy.sensitivity, strategy.workload_cost / row.cost
+
+    before = row.cost * more
+
+    def seen(each: Candidate) -> Candidate:
+        worst = None if each.worst is None else each.worst * math.sqrt(more) * (bent if each is row else 1.0)
+        if each is not row:
+            return replace(each, cost=None if each.cost is None else each.cost * more, worst=worst)
+        return replace(each, cost=cost, gap=None if each.gap is None else (1 + each.gap) * cost / before - 1, worst=worst)
+
+    solve = strategy.solve
+    if solve is not None and solve.largest is not None:
+        last = solve.history[-1]
+        solve = replace(solve, history=(replace(last, gap=(1 + last.gap) * bent**2 * (1 + ROUNDED_UP) - 1),))
+    return replace(strategy, workload_cost=cost, solve=solve), [seen(each) for each in table]
+
+
+def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: Grid) -> float:
+    """J of the whole numbers, worked out once."""
+    assert strategy.workload_cost is not None
+    work, name = Planning(context), name_of(queries, grid.digest[:32], "costs")
+    found = work.kept(name)
+    total = grid.total_variance(queries, work.arrays(stored=True)) if found is None else found[1]["total_variance"]
+    if total is None:
+        return strategy.workload_cost
+    if found is None:
+        total = work.found_once(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
+    return float(total) * column(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
+
+
+def for_persons(
+    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
+) -> list[Candidate]:
+    """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
+
+    They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
+    known; what is certified for changes of one cell does not count.
+    """
+    bound = None if persons is None else persons.lower_bound
+
+    def seen(row: Candidate) -> Candidate:
+        own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
+        gap = None if row.cost is None or bound is None else row.cost * (own / records) ** 2 / bound - 1.0
+        cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
+        return replace(row, cost=cost, worst=worst, gap=gap)
+
+    return [seen(row) for row in table]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dpdist.mechanisms.planner import considered_with, planned_effort
-from dpdist.release.setting import setting_of
 from dpdist.spec import Job
 from dpdist.strategies.needs import Effort
 
@@ -20,7 +19,7 @@ def effort_of(job: Job) -> Effort:
     """What the optimisers of all mechanisms that are compared take."""
     asked = job.workload
     return planned_effort(
-        asked.queries, considered_with(asked.mechanism, job.norms, asked.queries, asked.limits, setting_of(job))
+        asked.queries, considered_with(asked.mechanism, job.norms, asked.queries, asked.limits, job.setting)
     )
 
 

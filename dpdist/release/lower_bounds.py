@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from dpdist.release.context import Context
 from dpdist.release.planning import Planning, gram
 from dpdist.strategies import Strategy, laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE
-from dpdist.strategies.dual_weights import dual_weights
+from dpdist.strategies.bounds import dual_weights
 from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Workload
@@ -32,7 +33,7 @@ def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequ
     products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise."""
     found = [_laplace_bound(context, workload)] if _over_cells(workload, norm) else []
     if _of_products(workload, norm, compared):
-        found.append(UNIT_VARIANCE[norm] * _product_bound(context, workload))
+        found.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])
     return max((bound for bound in found if bound > 0), default=None)
 
 
@@ -54,28 +55,24 @@ def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -
 def _laplace_bound(context: Context, workload: Workload) -> float:
     """``laplace_bound``, computed once: a run plans more than once."""
     work, name = Planning(context), name_of(workload, "laplace", "bounds")
-    values, _ = work.kept(name) or work.keep(name, np.array([laplace_bound(gram(context, workload))]), {})
+    values, _ = work.found_once(name, lambda: (np.array([laplace_bound(gram(context, workload))]), {}))
     return float(values[0])
-
-
-def _product_bound(context: Context, workload: Workload) -> float:
-    """``product_bound``, computed once."""
-    return _product_weights(context, workload)[0]
 
 
 def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
     """``product_weights``, computed once."""
+    if not bound_steps(workload):
+        return 0.0, {}
     work = Planning(context)
-    name = name_of(workload, "product", "bounds")
-    found = work.kept(name)
-    if found is None and bound_steps(workload):
+
+    def find() -> tuple[Matrix, dict[str, Any]]:
         work.tell("bounding the optimum")
         bound, weights = work.largest(product_weights, workload)
         facts = {"attributes": {str(axis): each.size for axis, each in weights.items()}}
-        found = work.keep(name, np.concatenate([[bound], *weights.values()]), facts)
-    if found is None:
-        return 0.0, {}
-    values, sizes = found[0], {int(axis): size for axis, size in found[1]["attributes"].items()}
+        return np.concatenate([[bound], *weights.values()]), facts
+
+    values, facts = work.found_once(name_of(workload, "product", "bounds"), find)
+    sizes = {int(axis): size for axis, size in facts["attributes"].items()}
     parts = np.split(values, np.cumsum([1, *sizes.values()])[:-1])
     return float(values[0]), dict(zip(sizes, parts[1:], strict=True))
 

@@ -18,7 +18,7 @@ from dpdist.process.limits import cores, told_limits
 from dpdist.records import counting
 from dpdist.release import gram
 from dpdist.sizes import SIZES
-from dpdist.strategies import dual_weights
+from dpdist.strategies import bounds
 from dpdist.strategies.needs import Effort
 from dpdist.workloads import Workload
 
@@ -117,7 +117,7 @@ def publish_bytes(workload: Workload, *, writers: int | None = None) -> int:
         writers: of parts, at once; default: as many as this process has.
     """
     rows, cells = workload.shape
-    proof = PROOF_COPIES * 8 * cells**2 if cells <= dual_weights.MOST_CELLS else 0
+    proof = PROOF_COPIES * 8 * cells**2 if cells <= bounds.MOST_CELLS else 0
     batch = min(rows, SIZES.batch_rows) * TEXT_BYTES
     at_once = writers or min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
     return max(proof, at_once * (batch + 8 * 8 * min(rows, BATCH)))

@@ -11,16 +11,17 @@ from typing import Any, cast
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import Grid, Norm
+from dpdist.grids.dense import JOINT_CELLS
 from dpdist.grids.fitted_tables import few_cells
-from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import not_long
-from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.kept import name_for
+from dpdist.mechanisms.optimised import Coa
 from dpdist.mechanisms.planner import best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.operators import Matrix
 from dpdist.page import notebook
 from dpdist.page.certificate import Claims
 from dpdist.page.content import versions
@@ -30,15 +31,13 @@ from dpdist.privacy.distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.ledger import DatasetBudget, StreamPart
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
+from dpdist.release.certificate import method
 from dpdist.release.chosen import facts_before, prepared
 from dpdist.release.context import Context
-from dpdist.release.costs import column, for_persons
-from dpdist.release.design import Design
+from dpdist.release.design import Design, column, for_persons
 from dpdist.release.lower_bounds import lower_bound, lower_bound_bytes
 from dpdist.release.means import check_means
-from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, strategy_of
-from dpdist.release.setting import setting_of
 from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
 from dpdist.spec.output import PostprocessSpec
@@ -266,7 +265,7 @@ def _names(job: Job, norm: Norm) -> tuple[str, ...]:
 
     Of these each cell by itself tells little, and the optimum for persons is known where there are few cells.
     """
-    asked, setting = job.workload, setting_of(job)
+    asked, setting = job.workload, job.setting
     names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
     if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1 or setting.stream:
         return names
@@ -313,15 +312,16 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [each.persons for each in compared if each.persons is not None]
     queries, moved = job.workload.queries, job.moved
-    if not proofs and job.guarantee.course.grows and setting_of(job).several and bounds_steps(queries):
+    if not proofs and job.guarantee.course.grows and job.setting.several and bounds_steps(queries):
         work = Planning(context)
-        name = name_for(queries, "chain", moved, "bounds")
-        found = work.kept(name)
-        if found is None:
+
+        def find() -> tuple[Matrix, dict[str, Any]]:
             work.tell("bounding the optimum for persons")
             bound = work.largest(steps_bound, queries, moved)
-            found = work.keep(name, bound.numbers, bound.facts())
-        proofs.append(PersonsBound.of(found[1], found[0]))
+            return bound.numbers, bound.facts()
+
+        numbers, facts = work.found_once(name_for(queries, "chain", moved, "bounds"), find)
+        proofs.append(PersonsBound.of(facts, numbers))
     return max(proofs, key=lambda each: each.lower_bound, default=None)
 
 

@@ -13,19 +13,74 @@ import numpy as np
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.grids.base import Norm
-from dpdist.machine.store import Store
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store, StoredArray
 from dpdist.mechanisms.base import Request
 from dpdist.mechanisms.planner import alternatives
 from dpdist.mechanisms.registry import mechanism_of
 from dpdist.operators import Matrix
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
-from dpdist.release.separation import separated_design
-from dpdist.release.setting import setting_of
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
-from dpdist.strategies.base import Step, Strategy
+from dpdist.strategies.base import Step, Strategy, ignore
+from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
+
+
+def separated_design(
+    store: Store,
+    engine: Engine,
+    gram: Matrix,
+    name: str,
+    *,
+    group_size: int,
+    tolerance: float,
+    on_done: OnDone | None = None,
+) -> DenseStrategy:
+    """``eigen_design(gram, group_size=)``, its groups solved by the workers.
+
+    Args:
+        name: scratch that calls with the same gram and options share; the caller deletes it when the strategy is kept.
+    """
+    queries = _decomposed(store, engine, gram, f"{name}/queries")
+    costs, bound = np.array(queries.facts["costs"]), float(queries.facts["bound"])
+    groups = separation(costs, group_size)
+    work = partial(_solve_group, store, queries, name, groups, tolerance)
+    solved = [_read_group(store, part) for part in engine.map(work, list(range(len(groups))), on_done=on_done)]
+    weights = merged_weights(groups, solved, tolerance, ignore)
+    return engine.on_largest_worker(designed, store.read(queries), weights, gram, bound)
+
+
+def _decomposed(store: Store, engine: Engine, gram: Matrix, name: str) -> StoredArray:
+    """Eigen-queries as rows; facts: their eigenvalues and the singular value bound."""
+    try:
+        return store.open(name)
+    except StoreError:
+        queries, costs, bound = engine.on_largest_worker(eigen_queries, gram)
+        return store.put_if_absent(name, queries, {"costs": costs.tolist(), "bound": bound})
+
+
+def _solve_group(
+    store: Store, queries: StoredArray, name: str, groups: list[Matrix], tolerance: float, number: int
+) -> StoredArray:
+    """Weights, loads and cost of one group, in a row."""
+    kept = f"{name}/group-{number}"
+    if store.exists(kept):
+        return store.open(kept)
+    group = groups[number]
+    low, high = int(group.min()), int(group.max()) + 1
+    rows = store.read_rows(queries, low, high)[group - low]
+    costs = np.array(queries.facts["costs"])[group]
+    weight, load, cost = group_weights(np.ascontiguousarray(np.square(rows.T)), costs, tolerance)
+    return store.put_if_absent(kept, np.concatenate([weight, load, [cost]]), {"queries": int(group.size)})
+
+
+def _read_group(store: Store, stored: StoredArray) -> tuple[Matrix, Matrix, float]:
+    values, size = store.read(stored), stored.facts["queries"]
+    return values[:size], values[size:-1], float(values[-1])
+
 
 _T = TypeVar("_T")
 
@@ -43,13 +98,13 @@ def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
         norm,
         asked.tolerance,
         worst=asked.objective == "worst" and mechanism.worst,
-        setting=setting_of(job),
+        setting=job.setting,
         former=job.guarantee.course.horizons,
         group_size=asked.eigen.group_size,
         principal=asked.eigen.principal,
     )
     needs, work = mechanism.effort(asked.queries), Planning(context)
-    if needs is not None and needs.nominal_seconds > LONG_SECONDS:
+    if needs.nominal_seconds > LONG_SECONDS:
         told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s"
         work.tell(f"{told}; a strategy solved before is read back")
     return mechanism.plan(request, work)
@@ -69,10 +124,16 @@ class Planning:
         stored = store.open(name)
         return store.read(stored), stored.facts
 
-    def keep(self, name: str, values: Matrix, facts: Mapping[str, Any]) -> tuple[Matrix, Mapping[str, Any]]:
-        """Store an array unless one is; the first one stored wins."""
-        stored = self.context.store.put_if_absent(name, values, dict(facts))
-        return self.context.store.read(stored), stored.facts
+    def found_once(
+        self, name: str, find: Callable[[], tuple[Matrix, Mapping[str, Any]]]
+    ) -> tuple[Matrix, Mapping[str, Any]]:
+        """The stored array of a name and its facts, found and stored if there is none; the first one stored wins."""
+        kept = self.kept(name)
+        if kept is None:
+            values, facts = find()
+            stored = self.context.store.put_if_absent(name, values, dict(facts))
+            kept = self.context.store.read(stored), stored.facts
+        return kept
 
     def gram(self, workload: Workload) -> Matrix:
         """W'W: closed form where there is one, rows summed block by block on the engine."""
@@ -98,17 +159,18 @@ class Planning:
         """Show how planning goes."""
         self.context.progress("plan", line)
 
-    def watcher(self, checkpoint: str = "") -> _Watcher:
-        """A callback that shows steps and keeps their dual weights."""
-        return _Watcher(self.context.store, checkpoint, self.context.progress)
+    def watcher(self) -> _Watcher:
+        """A callback that shows steps."""
+        return _Watcher(self.context.store, "", self.context.progress)
+
+    def resumed(self, name: str, solve: Callable[..., _T], given: Workload | Matrix, needed_bytes: int) -> _T:
+        """The solve on the largest worker, from where the last one stopped: also when the worker that ran it died."""
+        watcher = _Watcher(self.context.store, _checkpoint(name), self.context.progress)
+        return self.largest(partial(_resuming, watcher, solve), given, needed_bytes=needed_bytes)
 
     def forget(self, name: str) -> None:
         """Delete a checkpoint."""
-        self.context.store.delete(name)
-
-    def resuming(self, checkpoint: str, solve: Callable[..., _T]) -> Callable[[Any], _T]:
-        """The solve, from where the last one stopped: also when the worker that ran it died."""
-        return partial(_resuming, self.context.store, checkpoint, self.watcher(checkpoint), solve)
+        self.context.store.delete(_checkpoint(name))
 
     def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
         """AM's strategy, its groups solved by the workers."""
@@ -146,16 +208,17 @@ class _Watcher:
         return _Watcher, (self.store, self.checkpoint, silent)
 
 
-def _resuming(store: Store, checkpoint: str, tell: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
-    return solve(given, on_step=tell, start=_resumed(store, checkpoint))
+def _checkpoint(name: str) -> str:
+    return f"{name}-checkpoint.json"
 
 
-def _resumed(store: Store, checkpoint: str) -> Matrix | None:
-    """The dual weights of an interrupted solve, if there are any."""
+def _resuming(watcher: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
+    """The solve from the dual weights of an interrupted one, if there are any."""
     try:
-        return np.array(store.read_document(checkpoint)["dual"])
+        start = np.array(watcher.store.read_document(watcher.checkpoint)["dual"])
     except StoreError:
-        return None
+        start = None
+    return solve(given, on_step=watcher, start=start)
 
 
 def gram(context: Context, workload: Workload) -> Matrix:

@@ -23,7 +23,6 @@ from dpdist.release.answers import in_records
 from dpdist.release.assumed import NO_AMOUNTS, AmountMoments, Shape, spread_of, usual
 from dpdist.release.means import made_of_sums, made_rows
 from dpdist.release.plan import Plan
-from dpdist.release.setting import setting_of
 from dpdist.spec.other_bounds import Assumptions
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def drowned(planned: Plan) -> float:
     Raises: as ``predicted``.
     """
     job, workload = planned.job, planned.job.workload.queries
-    if not is_able("adaptive", planned.grid.norm, workload, job.workload.limits, setting_of(job)):
+    if not is_able("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
         return 0.0
     errors = standard_errors(planned)
     tables = [errors[first : first + each.queries] for first, each in workload.block_starts() if len(each.asked_axes) > 1]
@@ -170,7 +169,7 @@ def _unread(planned: Plan) -> Answers:
     workload, grid = planned.job.workload.queries, planned.grid
     measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
     wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
-    return grid.reader(workload).answers(measured, noise, wanted, MEMORY)
+    return grid.answers(workload, measured, noise, wanted, MEMORY)
 
 
 def _check_known(planned: Plan) -> None:

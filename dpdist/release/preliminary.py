@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -38,7 +39,7 @@ class PreliminaryCount(Protocol):
 
 @dataclass(frozen=True)
 class PredictedErrors:
-    """How the errors of a release grow: see ``dpdist.quantities.left_out.NoisyCounts.chosen``."""
+    """How the errors of a release grow: see ``dpdist.quantities.beyond.NoisyCounts.chosen``."""
 
     variances: Matrix
     spread: float
@@ -58,47 +59,88 @@ class PlannedErrors:
     each: Callable[[], Matrix]
 
 
+class Rule(Protocol):
+    """How it is found."""
+
+    @property
+    def loss(self) -> Loss:
+        """What it reveals of one change."""
+
+
+@dataclass(frozen=True)
 class Preliminary(ABC):
     """What is found before the plan.
 
     Attributes:
         job: the release before it is found.
+        asked: what the spec asks for.
+        rule: how it is found.
     """
 
     job: Job
+    asked: FoundFirst
+    rule: Rule
+
+    purpose: ClassVar[str]
+    """What the digest of ``binding`` is of."""
 
     @property
     def release(self) -> str:
         """The id that the ledger charges."""
-        assert isinstance(self.job.guarantee.names, FoundFirst)
-        return f"{self.job.release}{self.job.guarantee.names.suffix}"
+        return f"{self.job.release}{self.asked.suffix}"
 
     @property
-    @abstractmethod
     def loss(self) -> Loss:
         """What it reveals of one change."""
+        return self.rule.loss
 
     @property
     @abstractmethod
     def drawn(self) -> Mapping[str, Any]:
         """What the store says of the draw."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def binding(self) -> str:
         """What the charge and the key are bound to. The workload is not part of it: where that is corrected, what was paid for stays."""
+        return digest_of(self.purpose, {"neighbours": self.job.guarantee.neighbours, **self.bound_to})
+
+    @property
+    @abstractmethod
+    def bound_to(self) -> Mapping[str, Any]:
+        """What decides what is counted and what is found."""
+
+    @property
+    def counted_records(self) -> Mapping[str, Any]:
+        """What decides which records count, of whatever attributes: records beyond the domain count for nobody."""
+        attributes = self.job.measured.attributes
+        return {
+            "domain": [(name, given.measured) for name, given in attributes.items()],
+            "columns": self.job.guarantee.columns,
+        }
+
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors | None:
+        """How the errors of the release grow with what is found; None where it does not depend on them.
+
+        Args:
+            planned: gives its errors with some bound. Raises: InvalidInput where nobody knows them.
+        """
+        return None
 
     @abstractmethod
     def counted(self, source: Source) -> Any:
         """What is counted of the records (``Counted``). Raises: DpdistError; whatever counting would refuse is refused here."""
 
     @abstractmethod
-    def kept(self, counted: Any, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
-        """What the store keeps: bytes of JSON, made of noisy numbers and private choices alone."""
+    def kept(self, counted: Any, key: bytes, errors: PredictedErrors | None) -> Any:
+        """What the store keeps, as values of JSON: made of noisy numbers and private choices alone."""
 
-    @abstractmethod
     def with_kept(self, store: Store, stored: StoredArray) -> Job:
         """The release with what was found. Raises: InvalidInput when that is nothing: what was spent to learn it stays spent."""
+        return self.with_found(json.loads(np.asarray(store.read(stored)).tobytes().decode()))
+
+    def with_found(self, found: Any) -> Job:
+        """The same, of what was kept."""
+        return self.job.with_found(True, found)
 
     @abstractmethod
     def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -108,6 +150,11 @@ class Preliminary(ABC):
             job: with what was found.
             found: the numbers that are published with it, None while placeholders stand for it.
         """
+
+
+def written(kept: Any) -> NDArray[np.uint8]:
+    """What is kept, as the bytes of an array."""
+    return np.frombuffer(json.dumps(kept, ensure_ascii=False).encode(), dtype=np.uint8)
 
 
 class NoisyPreliminary(Preliminary):
@@ -125,36 +172,3 @@ class NoisyPreliminary(Preliminary):
     def samples(self, key: bytes) -> Draw:
         """Gives samples of the key's noise."""
         return lambda count: self.noise.draw(key, count=count)
-
-
-class PrivateChoice(Preliminary):
-    """What is found before the plan by private choices alone."""
-
-    purpose: ClassVar[str]
-    """What the digest of ``binding`` is of."""
-
-    @property
-    def drawn(self) -> Mapping[str, Any]:
-        return {"choices": "exponential mechanism"}
-
-    @cached_property
-    def binding(self) -> str:
-        guarantee, measured = self.job.guarantee, self.job.measured
-        facts = {
-            "person": guarantee.person,
-            "neighbours": guarantee.neighbours,
-            "domain": [(name, given.measured) for name, given in measured.attributes.items()],  # which records count
-            "columns": guarantee.columns,
-            "rule": [[*each.values()] for each in self.choices()],
-            **self.bound_to,
-        }
-        return digest_of(self.purpose, facts)
-
-    @property
-    @abstractmethod
-    def bound_to(self) -> Mapping[str, Any]:
-        """What else decides what is counted."""
-
-    @abstractmethod
-    def choices(self) -> Iterator[dict[str, Any]]:
-        """How each of them is made, for certificates."""

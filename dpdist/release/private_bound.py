@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpdist.domain.amounts import AMOUNT
-from dpdist.identities import digest_of
-from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
-from dpdist.quantities import beyond
-from dpdist.quantities.left_out import SEEN, NoisyCounts
-from dpdist.records.beyond import counts_of_amounts, records_of_persons
-from dpdist.records.per_person import CountedSizes
+from dpdist.quantities.beyond import BOUND_SEEN, SEEN, NoisyCounts
+from dpdist.records.beyond import CountedSizes, counts_of_amounts, records_of_persons
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
 from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
@@ -30,49 +22,28 @@ from dpdist.spec.job import Job
 from dpdist.workloads import Workload
 
 
-@dataclass(frozen=True)
 class BoundChoice(NoisyPreliminary):
     """The choice of a bound, from noisy counts by size."""
 
-    job: Job
     asked: PrivateBound
     rule: CountsBySize
-
-    seen: ClassVar[float] = SEEN
+    purpose = "bound"
+    seen: ClassVar[float] = BOUND_SEEN
     parts: ClassVar[int] = QUARTERS
-
-    @property
-    def loss(self) -> Loss:
-        return self.rule.loss
 
     @property
     def noise(self) -> Noise:
         return self.rule.noise
 
-    @cached_property
-    def binding(self) -> str:
-        guarantee, domain = self.job.guarantee, self.job.measured.attributes
-        facts = {
-            **self._bound_to,
-            "neighbours": guarantee.neighbours,
-            "domain": [(name, given.measured) for name, given in domain.items()],  # records beyond it count for nobody
-            "columns": guarantee.columns,
-            "rule": {"most": self.rule.most, "noise": self.noise.kind, "scale": self.noise.scale, "bits": UNIT_BITS},
-        }
-        return digest_of("bound", facts)
+    @property
+    def bound_to(self) -> Mapping[str, Any]:
+        rule = {"most": self.rule.most, "noise": self.noise.kind, "scale": self.noise.scale, "bits": UNIT_BITS}
+        return {"rule": rule, **self.counted_records, **self.of}
 
     @property
     @abstractmethod
-    def _bound_to(self) -> Mapping[str, Any]:
-        """What else decides the counts."""
-
-    @abstractmethod
-    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
-        """How the errors of the release grow with the bound.
-
-        Args:
-            planned: gives its errors with some bound. Raises: InvalidInput where nobody knows them.
-        """
+    def of(self) -> Mapping[str, Any]:
+        """Of whom it is, and of what."""
 
     @abstractmethod
     def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
@@ -81,14 +52,12 @@ class BoundChoice(NoisyPreliminary):
     def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
         return {} if found is None else self.chosen(job, self.estimated(found["counts"]))
 
-    def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
+    def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
         assert errors is not None
         noisy = self.rule.noisy(counted.counts, self.samples(key)).tolist()
-        found = {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variances, errors.spread)}
-        return np.frombuffer(json.dumps(found).encode(), dtype=np.uint8)
+        return {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variances, errors.spread)}
 
-    def with_kept(self, store: Store, stored: StoredArray) -> Job:
-        found: Mapping[str, Any] = json.loads(np.asarray(store.read(stored)).tobytes().decode())
+    def with_found(self, found: Any) -> Job:
         return self.job.with_found(found["bound"], found)
 
     def estimated(self, noisy: list[int]) -> NoisyCounts:
@@ -109,7 +78,7 @@ class RecordsChoice(BoundChoice):
     """The choice of ``most_records``, from persons by their number of records."""
 
     @property
-    def _bound_to(self) -> Mapping[str, Any]:
+    def of(self) -> Mapping[str, Any]:
         return {"person": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
 
     def counted(self, source: Source) -> CountedSizes:
@@ -131,7 +100,7 @@ class GroupsChoice(BoundChoice):
     """The choice of ``most_groups``, from persons by their number of groups."""
 
     @property
-    def _bound_to(self) -> Mapping[str, Any]:
+    def of(self) -> Mapping[str, Any]:
         return {"groups of": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
 
     def counted(self, source: Source) -> CountedSizes:
@@ -158,27 +127,26 @@ class GroupsChoice(BoundChoice):
 class RangeChoice(BoundChoice):
     """The choice of the largest amount of a column, from the records that count by their amount in steps."""
 
-    seen: ClassVar[float] = beyond.SEEN
+    seen: ClassVar[float] = SEEN
     parts: ClassVar[int] = WHOLES
 
     @property
-    def _of(self) -> str:
-        assert isinstance(self.asked, RangeBound)
-        return self.asked.of
-
-    @property
-    def _bound_to(self) -> Mapping[str, Any]:
-        given = self.job.measured.sums[self._of]
-        return {"person": self.job.guarantee.person, "of": self._of, "amounts": given.measured}
+    def of(self) -> Mapping[str, Any]:
+        given = self.job.measured.sums[self.asked.of]
+        return {"person": self.job.guarantee.person, "of": self.asked.of, "amounts": given.measured}
 
     def counted(self, source: Source) -> CountedSizes:
-        return counts_of_amounts(source, self.job.measured.domain, self._of, self.rule.most)
+        return counts_of_amounts(source, self.job.measured.domain, self.asked.of, self.rule.most)
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
         """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it."""
         widest = planned(self.rule.most)
         job = widest.job
-        queries, column, title = job.workload.queries, job.measured.domain.attribute(self._of), f"sum of {self._of}"
+        queries, column, title = (
+            job.workload.queries,
+            job.measured.domain.attribute(self.asked.of),
+            f"sum of {self.asked.of}",
+        )
         assert column.amounts is not None
         own = [each.name == title or each.name.startswith((f"{title} by ", f"{title},")) for each in queries.blocks]
         of_sums = np.repeat(own, [each.queries for each in queries.blocks])
@@ -189,10 +157,10 @@ class RangeChoice(BoundChoice):
         return PredictedErrors(variances, spread_of(sums) / mean**2)
 
     def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
-        given, widest = job.measured.sums[self._of], self.job.measured.sums[self._of]
+        given, widest = job.measured.sums[self.asked.of], self.job.measured.sums[self.asked.of]
         told = {"amounts_beyond": found.beyond(given.steps).facts(), "sum_left_out": found.excess(given.steps).facts()}
         ends = {"to": float(given.last), "up_to": float(widest.last)}
-        return {"chosen_range": {"of": self._of, **ends, **self._paid(found), **told}}
+        return {"chosen_range": {"of": self.asked.of, **ends, **self._paid(found), **told}}
 
 
 CHOICES: dict[type[PrivateBound], type[BoundChoice]] = {
@@ -203,15 +171,11 @@ CHOICES: dict[type[PrivateBound], type[BoundChoice]] = {
 """How each bound is chosen."""
 
 
-def choice_of(job: Job) -> BoundChoice | None:
-    """The choice of a bound that a release asks for, None where all are declared."""
-    given, guarantee = job.guarantee.names, job.guarantee
-    if not isinstance(given, PrivateBound):
-        return None
-    part, _ = given.parts(guarantee.budget)
-    made, person = CHOICES[type(given)], guarantee.person
-    each = person.records * (person.participations or 1) if isinstance(given, RangeBound) else 1
-    return made(job, given, counts_by_size(given.most, part, guarantee.neighbours, each=each, parts=made.parts))
+def choice_of(job: Job, asked: PrivateBound, part: Loss) -> BoundChoice:
+    """The choice of a bound, by a part of the budget."""
+    made, person = CHOICES[type(asked)], job.guarantee.person
+    each = person.records * (person.participations or 1) if isinstance(asked, RangeBound) else 1
+    return made(job, asked, counts_by_size(asked.most, part, job.guarantee.neighbours, each=each, parts=made.parts))
 
 
 def spread_of(workload: Workload) -> float:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpdist.errors import InvalidInput
-from dpdist.identities import digest_of
-from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
@@ -24,85 +18,57 @@ from dpdist.spec.found_first import PrivateNames
 from dpdist.spec.job import Job
 
 
-@dataclass(frozen=True)
 class NameSelection(NoisyPreliminary):
-    """The selection of the names of one attribute.
+    """The selection of the names of one attribute."""
 
-    Attributes:
-        job: the release as it was written.
-        names: what the spec asks for.
-        rule: how it is done.
-    """
-
-    job: Job
-    names: PrivateNames
+    asked: PrivateNames
     rule: Selection
-
-    @property
-    def loss(self) -> Loss:
-        return self.rule.loss
+    purpose = "selection"
 
     @property
     def noise(self) -> Noise:
         return Noise(GAUSSIAN, self.rule.scale)
 
     @property
-    def attribute(self) -> str:
-        """Whose names are selected."""
-        return self.names.attribute
-
-    @property
     def left_out(self) -> frozenset[str]:
         """Texts that stand for other or missing values."""
-        given = self.job.measured.attributes[self.attribute]
+        given = self.job.measured.attributes[self.asked.of]
         return frozenset(label for label in (given.other, given.missing) if label is not None)
 
     @property
-    def candidates(self) -> int:
-        """The most different names that the records may hold, as declared: it decides about memory alone."""
-        return self.names.selection.candidates
-
-    @property
-    def binding(self) -> str:
-        """What the charge and the key are bound to: what is selected, from which column of whose records, and with how much noise.
-
-        The workload is not part of it: where that is corrected, the names that were paid for stay.
-        """
+    def bound_to(self) -> Mapping[str, Any]:
+        """What is selected, from which column of whose records, and with how much noise."""
         guarantee = self.job.guarantee
-        facts = {
-            "attribute": self.attribute,
-            "column": guarantee.columns.get(self.attribute, self.attribute),
+        return {
+            "attribute": self.asked.of,
+            "column": guarantee.columns.get(self.asked.of, self.asked.of),
             "person": guarantee.person,
-            "neighbours": guarantee.neighbours,
             "left out": sorted(self.left_out),
             "rule": self.rule.facts,
         }
-        return digest_of("selection", facts)
 
     def counted(self, source: Source) -> Names:
-        return names_of(source, self.job.measured.domain, self.attribute, self.left_out, self.candidates)
+        candidates = self.asked.selection.candidates  # as declared: it decides about memory alone
+        return names_of(source, self.job.measured.domain, self.asked.of, self.left_out, candidates)
 
-    def kept(self, counted: Names, key: bytes, errors: PredictedErrors | None) -> NDArray[np.uint8]:
-        chosen = [counted.names[number] for number in self.rule.chosen(counted.counts, self.samples(key)).tolist()]
-        return np.frombuffer(json.dumps(chosen, ensure_ascii=False).encode(), dtype=np.uint8)
+    def kept(self, counted: Names, key: bytes, errors: PredictedErrors | None) -> Any:
+        return [counted.names[number] for number in self.rule.chosen(counted.counts, self.samples(key)).tolist()]
 
-    def with_kept(self, store: Store, stored: StoredArray) -> Job:
-        names = json.loads(np.asarray(store.read(stored)).tobytes().decode())
-        if not names:
+    def with_found(self, found: Any) -> Job:
+        if not found:
             raise InvalidInput(
-                f"no name of {self.attribute!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of the time): "
+                f"no name of {self.asked.of!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of the time): "
                 "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
             )
-        return self.job.with_found(names, {"names": len(names)})
+        return self.job.with_found(found, {"names": len(found)})
 
     def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
-        del job
         rule = self.rule
         said = {
-            "attribute": self.attribute,
+            "attribute": self.asked.of,
             "names": None if found is None else found["names"],
             "most": rule.most,
-            "share": float(self.names.selection.share),
+            "share": float(self.asked.selection.share),
             "rho": str(rule.loss.rho),
             "delta": float(rule.loss.failure),
             "threshold": rule.threshold / 2**UNIT_BITS,
@@ -113,15 +79,10 @@ class NameSelection(NoisyPreliminary):
         return {"selection": said}
 
 
-def selection_of(job: Job) -> NameSelection | None:
-    """The selection that a release asks for, None where all values are known."""
-    names, guarantee = job.guarantee.names, job.guarantee
-    if not isinstance(names, PrivateNames):
-        return None
-    asked = names.selection
-    moved, person = guarantee.protection.distance, guarantee.person
+def selection_of(job: Job, asked: PrivateNames, part: Loss) -> NameSelection:
+    """The selection of the names of one attribute, by a part of the budget."""
+    moved, person, given = job.guarantee.protection.distance, job.guarantee.person, asked.selection
     if person.column is not None:  # of each person the first most_records name a name
         moved = replace(moved, groups=1, participations=None)
     moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
-    part, _ = names.parts(guarantee.budget)
-    return NameSelection(job, names, selection(part.rho, asked.delta, moved, asked.most))
+    return NameSelection(job, asked, selection(part.rho, given.delta, moved, given.most))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -26,6 +28,9 @@ from dpdist.page.outputs import amounts
 from dpdist.page.places import Notes, PartReport, PartWriter, TaskMap, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
+from dpdist.privacy import keys, signatures
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Publication
 from dpdist.process.threads import in_order
 from dpdist.quantities.base import MEANS, VARIANCES
 from dpdist.quantities.registry import STATISTICS
@@ -35,13 +40,50 @@ from dpdist.release.lower_bounds import proving_weights
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
-from dpdist.release.sealing import LedgerSeal
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
 from dpdist.spec.output import AboutSpec, SuppressSpec
 from dpdist.strategies.proofs import DualWeights, LargestBound, PersonsBound
 from dpdist.workloads import Workload
+
+
+@dataclass(frozen=True)
+class LedgerSeal:
+    """Signs the certificate of a release, and knows those that the ledger says were published.
+
+    Attributes:
+        place: where it is published.
+        tables: of warehouses that get its rows, by kind and name.
+    """
+
+    context: Context
+    release: str
+    place: str
+    tables: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def _root(self) -> Secret:
+        return keys.load(self.context.home)
+
+    def sign(self, certificate: bytes) -> bytes:
+        """The signature's file, once the ledger has the certificate's digest. Raises: LedgerError, KeyUnavailable."""
+        digest = hashlib.sha256(certificate).hexdigest()
+        publication = Publication(digest, signatures.public_key(self._root), self.place, self.tables)
+        self.context.ledger.publish(self.release, publication)
+        return signatures.sign(self._root, certificate)
+
+    def check(self, certificate: bytes, where: object) -> None:
+        """Accept a certificate that was published; the ledger notes if it lies at another place. Raises: StoreError."""
+        digest = hashlib.sha256(certificate).hexdigest()
+        known = next((each for each in self.context.ledger.publications(self.release) if each.certificate == digest), None)
+        if known is None:
+            raise StoreError(
+                f"{where} holds a signed {self.release!r} that this ledger has not published; get the folder that it has, or move this "
+                "one away and run again: nothing is charged twice"
+            )
+        self.context.ledger.publish(self.release, replace(known, place=self.place, tables=self.tables))
+
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")

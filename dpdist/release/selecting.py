@@ -28,8 +28,7 @@ from dpdist.release.ledger_and_store import check_measured, check_pair, committe
 from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
 from dpdist.release.predicted import standard_errors
-from dpdist.release.preliminary import PlannedErrors, PredictedErrors, Preliminary, PreliminaryCount
-from dpdist.release.private_bound import BoundChoice
+from dpdist.release.preliminary import PlannedErrors, PredictedErrors, Preliminary, PreliminaryCount, written
 from dpdist.spec import Job
 
 
@@ -86,7 +85,7 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
-    errors = before.errors(partial(_planned, context, before)) if isinstance(before, BoundChoice) else None
+    errors = before.errors(partial(_planned, context, before))
     counted = before.counted(source)
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
@@ -98,7 +97,7 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
     return before.with_kept(context.store, stored)
 
 
-def _planned(context: Context, before: BoundChoice, bound: int) -> PlannedErrors:
+def _planned(context: Context, before: Preliminary, bound: int) -> PlannedErrors:
     """The errors of the release with a bound that may be chosen. Raises: InvalidInput where nobody knows them."""
     planned = plan(context, before.job.with_found(bound))
     if not math.isfinite(planned.variance):
@@ -127,5 +126,5 @@ def _write(
     facts: dict[str, Any],
 ) -> bool:
     """Draw the noise, and keep what is found. It is not read back here."""
-    store.put_if_absent(name, before.kept(counted, key.reveal(), errors), {**before.drawn, **facts})
+    store.put_if_absent(name, written(before.kept(counted, key.reveal(), errors)), {**before.drawn, **facts})
     return False

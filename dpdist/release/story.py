@@ -30,9 +30,8 @@ from dpdist.privacy import keys
 from dpdist.privacy.receipts import OF_RECORDS, DatasetBudget
 from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
-from dpdist.release.answers import answer
+from dpdist.release.answers import answer, companions
 from dpdist.release.charge import BoundRecords, charge_of
-from dpdist.release.companions import companions
 from dpdist.release.context import Context
 from dpdist.release.count import as_read, count, files_of
 from dpdist.release.deliver import deliver
@@ -59,7 +58,6 @@ class StepRunner(Protocol):
 
 def plainly(name: str, work: Callable[[], _T]) -> _T:
     """The step runner that adds nothing."""
-    del name
     return work()
 
 

@@ -55,12 +55,10 @@ class ReleaseCourse:
 
     def part(self, ledger: Ledger) -> StreamPart | None:
         """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
-        del ledger
         return None
 
     def due(self, ledger: Ledger) -> Loss | None:
         """What the release would be charged now; None for what was paid before."""
-        del ledger
         return self.planned.loss
 
     def charged(self, part: StreamPart | None) -> StreamPart | None:
@@ -72,12 +70,10 @@ class ReleaseCourse:
 
     def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
         """Those of the exact integers that are measured now."""
-        del part
         return exact
 
     def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
         """Private arrays that later releases compare with theirs, by what the facts of a measurement call them."""
-        del counts
         return {}
 
     def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:

@@ -247,7 +247,6 @@ def verified_ledger(ledger: Ledger, head: str | None) -> Iterator[Finding]:
 
 def _checked(found: object) -> None:
     """What a check returned that refuses where something differs."""
-    del found
 
 
 def verified_public(place: Place, export: Path | None = None) -> Iterator[Finding]:

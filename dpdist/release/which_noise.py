@@ -17,8 +17,8 @@ from dpdist.privacy.accounting import NOTHING, Loss
 from dpdist.privacy.charges import budget_period
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.privacy.ledger import Ledger, Receipt
+from dpdist.release.certificate import ErrorUnit
 from dpdist.release.design import Design
-from dpdist.release.units import ErrorUnit
 from dpdist.spec import Job
 
 

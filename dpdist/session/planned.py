@@ -19,10 +19,10 @@ from dpdist.privacy.ledger import opened
 from dpdist.process.private import private_folder
 from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
+from dpdist.release.ahead import run
 from dpdist.release.context import Progress, running
 from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted_of_all
-from dpdist.release.running import run
 from dpdist.release.story import Release
 from dpdist.release.trades import compared
 from dpdist.session.code import python_of

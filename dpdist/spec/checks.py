@@ -290,7 +290,7 @@ def _check_found_first(job: Job, found: FoundFirst) -> Job:
         raise InvalidInput(f"{found.key} {rule}")
     if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
         raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
-    found.check_alone(job.workload.entries, guarantee.person, job.measured)
+    found.check_alone(guarantee.person, job.measured)
     if found.fewest is not None:
         _check_any(found, found.over(found.fewest, guarantee.budget))
     return job.with_found(None)

@@ -12,8 +12,7 @@ from dpdist.identities import canonical
 from dpdist.look import PLAIN
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.private import Private
-from dpdist.spec.attributes.private_edges import PrivateEdges
+from dpdist.spec.attributes.private import Private, PrivateEdges
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
 from dpdist.spec.found_first import (
@@ -143,29 +142,30 @@ def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, 
     private = [(name, each.values) for name, each in spec.domain.items() if isinstance(each.values, Private)]
     failure = sum((values.selection.delta for _, values in private), Fraction(0))
 
-    def stage(share: Fraction, change: Callable[[Any], Mapping[str, Any]], found: int = 0) -> _Stage:
-        return share, partial(_with, spec, partial(again, spent=spent + share, edges=edges + found), change), spent, failure
+    def stage(share: Fraction, change: Callable[[Any], Mapping[str, Any]], of: str = "", *, edge: bool = False) -> _Stage:
+        after = partial(again, spent=spent + share, edges=edges + edge)
+        return share, partial(_with, spec, after, change), spent, failure, of, edges if edge else 0
 
     if person.selection is not None and not person.most_groups:
         yield RecordsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
     for name, values in private:
-        yield PrivateNames(*stage(values.selection.share, partial(_of_attribute, spec, name)), name, values.selection)
+        yield PrivateNames(*stage(values.selection.share, partial(_of_attribute, spec, name), name), values.selection)
     for name, each in spec.domain.items():
         if isinstance(each.values, PrivateEdges):
             asked = each.values.selection
-            yield FoundEdges(*stage(asked.share, partial(_of_attribute, spec, name), 1), name, asked, edges)
+            yield FoundEdges(*stage(asked.share, partial(_of_attribute, spec, name), name, edge=True), asked)
     if person.selection is not None and person.most_groups:
         yield GroupsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
     for of, column in spec.sums.items():
         if column.selection is not None:
-            yield RangeBound(*stage(column.selection.share, partial(_of_column, spec, of)), column.steps, of)
+            yield RangeBound(*stage(column.selection.share, partial(_of_column, spec, of), of), column.steps)
     if left_out is not None:
         yield LeftOut(*stage(left_out.share, partial(_without, "left_out")), left_out.most)
     if quantiles is not None:
         yield AskedQuantiles(*stage(quantiles.share, partial(_without, "quantiles")), quantiles)
 
 
-_Stage = tuple[Fraction, Callable[[Any, ReleaseBudgetSpec], Job], Fraction, Fraction]
+_Stage = tuple[Fraction, Callable[[Any, ReleaseBudgetSpec], Job], Fraction, Fraction, str, int]
 
 
 def _with(
@@ -195,5 +195,4 @@ def _of_column(spec: ReleaseSpec, of: str, bound: int | None) -> Mapping[str, An
 
 def _without(key: str, found: bool | None) -> Mapping[str, Any]:
     """Without what is found beside the release."""
-    del found
     return {key: None}

@@ -8,8 +8,7 @@ leave out.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -19,10 +18,9 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import shares
 from dpdist.privacy.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGE, SELECTION
 from dpdist.spec.attributes import SelectionSpec
-from dpdist.spec.attributes.private_edges import EdgesSelectionSpec
+from dpdist.spec.attributes.private import EdgesSelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
-from dpdist.spec.queries import QuerySpec
 from dpdist.spec.records import Person
 from dpdist.spec.sums import QuantilesSpec
 
@@ -38,7 +36,7 @@ class DeclaredNames:
 
 
 @dataclass(frozen=True)
-class FoundFirst(ABC):
+class FoundFirst:
     """What a part of the budget finds in the records before the release is planned.
 
     Attributes:
@@ -46,23 +44,28 @@ class FoundFirst(ABC):
         over: the ``Job`` with what was found, or with placeholders for it (None), and a budget.
         spent: the share that was spent on what is found before it.
         failure: the deltas of all selections of names that are still to be made.
+        of: the attribute or column of which it is found; empty where it is of the whole release.
+        number: of it among those of its kind.
     """
 
     share: Fraction
     over: Callable[[Any, ReleaseBudgetSpec], Any]
     spent: Fraction
     failure: Fraction
+    of: str
+    number: int
 
+    said: ClassVar[str]
+    """How a spec asks for it."""
+    under: ClassVar[tuple[str, ...]]
+    """Where a spec asks for it, up to what it is of."""
+    ends: ClassVar[tuple[str, ...]]
+    """What ends the id of its charge, of the first of its kind and of each next one."""
     of_bounds: ClassVar[bool] = True
     several: ClassVar[bool] = False
     """Whether a release may find several of its kind."""
     fewest: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
-
-    @property
-    @abstractmethod
-    def suffix(self) -> str:
-        """Ends the id of its charge."""
 
     def parts(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
         """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
@@ -70,78 +73,48 @@ class FoundFirst(ABC):
         return shares(whole, self.share / (1 - self.spent))
 
     @property
-    @abstractmethod
-    def key(self) -> str:
-        """How a spec asks for it."""
+    def suffix(self) -> str:
+        """Ends the id of its charge."""
+        return self.ends[self.number]
 
     @property
-    @abstractmethod
+    def key(self) -> str:
+        """How a spec asks for it, and of what."""
+        return f"{self.said} of {self.of!r}" if self.of else self.said
+
+    @property
     def place(self) -> tuple[str, ...]:
         """Where a spec asks for it."""
+        return (*self.under, self.of) if self.of else self.under
 
-    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+    def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput for what it cannot be found for."""
-        del entries, person, measured
 
 
 @dataclass(frozen=True)
 class PrivateNames(FoundFirst):
     """The names of an attribute are selected from the records."""
 
-    attribute: str
     selection: SelectionSpec
 
-    of_bounds: ClassVar[bool] = False
-    suffix = SELECTION
-
-    @property
-    def key(self) -> str:
-        """How a spec asks for it."""
-        return f"'categories: private' of {self.attribute!r}"
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Where a spec asks for it."""
-        return ("domain", self.attribute)
+    of_bounds = False
+    said, under, ends = "'categories: private'", ("domain",), (SELECTION,)
 
 
 @dataclass(frozen=True)
 class FoundEdges(FoundFirst):
-    """The edges of the bins of an attribute are chosen from the records.
+    """The edges of the bins of an attribute are chosen from the records."""
 
-    Attributes:
-        number: of the attribute among those whose edges are found.
-    """
-
-    attribute: str
     selection: EdgesSelectionSpec
-    number: int
 
-    several: ClassVar[bool] = True
-    fewest: ClassVar[Any] = ()
+    several = True
+    fewest = ()
+    said, under, ends = "'edges: private'", ("domain",), EDGES
 
-    @property
-    def suffix(self) -> str:
-        """Ends the id of its charge."""
-        return EDGES[self.number]
-
-    @property
-    def key(self) -> str:
-        """How a spec asks for it."""
-        return f"'edges: private' of {self.attribute!r}"
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Where a spec asks for it."""
-        return ("domain", self.attribute)
-
-    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+    def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput for too many attributes."""
-        del entries, person, measured
         if self.number >= len(EDGES):
-            raise InvalidInput(
-                f"a release finds the edges of at most {len(EDGES)} attributes: declare those of {self.attribute!r}"
-            )
+            raise InvalidInput(f"a release finds the edges of at most {len(EDGES)} attributes: declare those of {self.of!r}")
 
 
 @dataclass(frozen=True)
@@ -154,57 +127,36 @@ class PrivateBound(FoundFirst):
 
     most: int
 
-    suffix = BOUND
+    under: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+    ends = (BOUND,)
 
 
-@dataclass(frozen=True)
 class RecordsBound(PrivateBound):
     """How many records of a person count."""
 
-    key: ClassVar[str] = "'most_records: private'"
-    place: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+    said = "'most_records: private'"
 
-    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+    def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
-        del entries
         if person.participations or measured.persons:
             raise InvalidInput(f"{self.key} goes without 'participations' and 'count: persons': give a number")
 
 
-@dataclass(frozen=True)
 class GroupsBound(PrivateBound):
     """In how many groups a person counts."""
 
-    key: ClassVar[str] = "'most_groups: private'"
-    place: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+    said = "'most_groups: private'"
 
 
-@dataclass(frozen=True)
 class RangeBound(PrivateBound):
-    """The largest amount of a column, in steps above the smallest one.
+    """The largest amount of a column, in steps above the smallest one."""
 
-    Attributes:
-        of: the column of amounts.
-    """
+    said, under, ends = "'to: private'", ("sums",), (RANGE,)
 
-    of: str
-
-    suffix = RANGE
-
-    @property
-    def key(self) -> str:
-        """How a spec asks for it."""
-        return f"'to: private' of {self.of!r}"
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Where a spec asks for it."""
-        return ("sums", self.of)
-
-    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+    def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput for other statistics of the column than sums and means."""
-        del person, measured
-        statistics = {entry.statistic.key() for entry in entries if self.of in entry.statistic.columns}
+        asked = (entry.statistic for entry in measured.entries)
+        statistics = {each.key() for each in asked if self.of in each.columns}
         if not statistics or not statistics <= {"sum", "mean"}:
             raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
 
@@ -219,13 +171,10 @@ class LeftOut(FoundFirst):
 
     most: int
 
-    suffix = LEFT_OUT
-    key: ClassVar[str] = "'left_out'"
-    place: ClassVar[tuple[str, ...]] = ("left_out",)
+    said, under, ends = "'left_out'", ("left_out",), (LEFT_OUT,)
 
-    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+    def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput where nothing is bounded."""
-        del entries
         if person.column is None and not measured.sums:
             raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
 
@@ -236,13 +185,10 @@ class AskedQuantiles(FoundFirst):
 
     asked: QuantilesSpec
 
-    suffix = QUANTILES
-    key: ClassVar[str] = "'quantiles'"
-    place: ClassVar[tuple[str, ...]] = ("quantiles",)
+    said, under, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
 
-    def check_alone(self, entries: Sequence[QuerySpec], person: Person, measured: CountedCells) -> None:
+    def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput for groups that are not declared, and for too many of them."""
-        del entries, person
         groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.asked.by)
         if groups * len(self.asked.at) * len(self.asked.of) > MOST_QUANTILES:
             raise InvalidInput(

@@ -16,6 +16,7 @@ from dpdist.domain.boundaries import Boundaries
 from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
 from dpdist.look import Look
+from dpdist.mechanisms.base import Setting
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.distributions import LAPLACE
@@ -36,7 +37,7 @@ from dpdist.stability import Distance, Neighbours
 from dpdist.strategies.needs import Limits
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.kinds import is_long
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,10 @@ class OneOff:
 
     def facts(self, cells: int) -> dict[str, Any] | None:
         """What a certificate says of the series: there is none."""
-        del cells
         return None
 
     def promised_steps(self, columns: Mapping[str, str]) -> str | None:
         """The steps that a promise of participations is about: none are told apart."""
-        del columns
         return None
 
 
@@ -146,7 +145,6 @@ class GrowingSeries:
 
     def published(self, queries: Workload) -> Workload:
         """The queries of the steps so far."""
-        del queries
         return self.queries_of_steps(self.steps)
 
     def queries_of_steps(self, steps: int) -> Workload:
@@ -312,6 +310,12 @@ class Job:
         Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
         """
         return self.measured.quantity.stability(self.guarantee.protection.distance)
+
+    @property
+    def setting(self) -> Setting:
+        """What the release's strategy is for, beside the queries."""
+        course = self.guarantee.course
+        return Setting(course.grows, bool(course.horizons), self.moved)
 
     @property
     def beside(self) -> Beside:

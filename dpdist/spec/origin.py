@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from dpdist.domain import Domain
@@ -111,17 +111,15 @@ class Origin:
         return self.files
 
     def _files(self, hashing: Hashing) -> Source:
+        found = partial(
+            source_of, self.path, hashing=hashing, attributes=self.attributes, called=self.name, snapshot=self.snapshot
+        )
         if self.counted:
-            files = source_of(
-                self.path, hashing=hashing, columns={}, counts=COUNT, attributes=self.attributes, called=self.name
-            )
-            return replace(files, snapshot=self.snapshot)
+            return found(counts=COUNT)
         person, steps = self.records.person, None
         if person.participations is not None and person.column is not None and self.series is not None:
             steps = Participations(self.series, person.participations, person.separation)
-        source = source_of(
-            self.path,
-            hashing=hashing,
+        return found(
             columns=self.records.columns,
             header=self._in_files.header,
             person=person.column,
@@ -132,8 +130,5 @@ class Origin:
             person_missing=person.missing,
             counts=self.counts_column,
             grammar=self._in_files.grammar,
-            attributes=self.attributes,
-            called=self.name,
             types=self.records.types,
         )
-        return replace(source, snapshot=self.snapshot)

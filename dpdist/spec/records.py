@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.records.column_types import ColumnType
 from dpdist.records.sources import PersonMissing, PersonType
-from dpdist.spec.chosen_bounds import PRIVATE, BoundSelectionSpec, with_largest
+from dpdist.spec.chosen_bounds import PRIVATE, BoundSelectionSpec, ChosenBoundSpec, with_largest
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
 from dpdist.spec.values import Exact, SpecPart, Text
@@ -138,7 +138,7 @@ class Person(SpecPart):
         return self.most_records * (self.most_groups or 1)
 
 
-class LeftOutSpec(SpecPart):
+class LeftOutSpec(ChosenBoundSpec):
     """Whether and how it is measured what the bounds of a release leave out."""
 
     share: Exact = Field(
@@ -154,12 +154,6 @@ class LeftOutSpec(SpecPart):
         "upper end of the interval for all records grows with it",
         examples=[1000],
     )
-
-    @model_validator(mode="after")
-    def _part_of_one(self) -> LeftOutSpec:
-        if not 0 < self.share < 1:
-            raise ValueError("'share' lies between 0 and 1")
-        return self
 
 
 class CountsSpec(SpecPart):

@@ -4,28 +4,24 @@ from dpdist.strategies.bands import banded
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.buffers import buffered
-from dpdist.strategies.cuboids import datacube
-from dpdist.strategies.direct import gaussian, laplace
 from dpdist.strategies.eigen_queries import eigen_design
 from dpdist.strategies.eigen_queries import eigen_design as eigen
 from dpdist.strategies.exchangeable import symmetric
 from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.filters import convolution, square_root
-from dpdist.strategies.fixed import hierarchical, identity, wavelet
-from dpdist.strategies.learnt_products import p_identity_products
-from dpdist.strategies.learnt_queries import p_identity
+from dpdist.strategies.fixed import gaussian, hierarchical, identity, laplace, wavelet
+from dpdist.strategies.learnt_products import p_identity, p_identity_products
 from dpdist.strategies.lower_factors import triangular
-from dpdist.strategies.marginal_optima import fourier, marginal_minimax
+from dpdist.strategies.marginal_optima import datacube, fourier, marginal_minimax
 from dpdist.strategies.marginal_optima import marginal_optimum as marginals
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.nested_levels import nested
-from dpdist.strategies.oblique_bases import oblique
+from dpdist.strategies.oblique_bases import oblique, residual
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
-from dpdist.strategies.products import kronecker
+from dpdist.strategies.product_bound import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
-from dpdist.strategies.residual_bases import residual
 from dpdist.strategies.table_rounds import adaptive
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst

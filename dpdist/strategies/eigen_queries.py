@@ -19,6 +19,7 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear
+from dpdist.strategies.barrier import conjugate_gradients, damped
 from dpdist.strategies.base import (
     OnStep,
     Solve,
@@ -30,7 +31,6 @@ from dpdist.strategies.base import (
     matrix_mechanism_cost,
     proven_root_trace,
 )
-from dpdist.strategies.interior import conjugate_gradients, damped
 from dpdist.strategies.problem import EPSILON
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload

@@ -19,7 +19,7 @@ from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, gram_of, ignore
 from dpdist.strategies.bounds import singular_value_bound
-from dpdist.strategies.learnt_queries import CELLS_A_QUERY, learnt
+from dpdist.strategies.learnt_products import CELLS_A_QUERY, learnt
 from dpdist.strategies.problem import EPSILON
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload

@@ -11,24 +11,136 @@ Laplace noise on the coefficients has more error. Square roots: Fichtenberger, H
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy
 
-from dpdist.arrays.circle import optimum
+from dpdist.arrays.circle import NEGLIGIBLE, optimum
 from dpdist.arrays.convolution import Steps
-from dpdist.arrays.past import root_of
-from dpdist.arrays.vector import Vector
+from dpdist.arrays.past import reading_of, root_of
+from dpdist.arrays.vector import Held, LazyVector, Vector, held
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.errors import InvalidInput
-from dpdist.grids.coefficients import FilterCoefficients, Form, StoredRows, as_kept
-from dpdist.operators import Identity, Kronecker, Operator, Ring, Toeplitz, Total
+from dpdist.grids.characters import spectra_of
+from dpdist.grids.coefficients import Coefficients, FilterCoefficients, Form, StoredRows, as_kept
+from dpdist.operators import (
+    Hadamard,
+    Identity,
+    Kronecker,
+    Marginal,
+    Matrix,
+    Operator,
+    Product,
+    Ring,
+    Sparse,
+    Toeplitz,
+    Total,
+)
 from dpdist.strategies.base import CLOSED_FORM, queries_of
-from dpdist.strategies.characters import over_characters
 from dpdist.strategies.representations import CharacterStrategy, FilterStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_dyadic, is_filters, is_long, is_running_sum, line_of
+
+Made = Callable[[Workload], FilterStrategy]
+"""Makes the strategy of one kind for a workload by itself."""
+Named = Callable[[Workload, str], str]
+"""Names what is kept of a workload's strategy."""
+
+
+def through_horizons(workloads: Sequence[Workload], made: Made, work: Workspace, named: Named) -> FilterStrategy:
+    """The strategy of a stream after all its extensions.
+
+    Args:
+        workloads: the same queries over the first, the second, ... and the present horizon.
+        work: where it is kept; ``named``: under which name, of which the first one stays.
+    """
+    found, steps = made(workloads[0]), ""
+    for workload in workloads[1:]:
+        steps += f"-{found.coefficients.steps}"
+        own = made(workload)
+        found = _continued(workload, found, own, work, named(workload, f"{own.name}-after{steps}"))
+    return found
+
+
+def _continued(
+    workload: Workload, former: FilterStrategy, own: FilterStrategy, work: Workspace, name: str
+) -> FilterStrategy:
+    """The former coefficients, and after them the later ones of the longer filter in their scale."""
+    (each,) = line_of(workload)[2]
+    values, facts = work.kept(name) or (None, {})
+    if values is None:
+        before, after = former.coefficients.real, own.coefficients.real
+        listed = np.concatenate([before, after[before.size :] * (before[0] / after[0])])
+        spread = np.cumsum(held(reading_of(MEMORY, each, Held(listed))) ** 2)
+        facts = {"cost": float(listed @ listed) * float(spread.sum()), "deviations": [math.sqrt(float(spread[-1]))]}
+        values = work.write(Held(listed), name, facts)
+    first = former.coefficients.first_steps or former.coefficients.steps
+    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
+    given = replace(given, first_steps=first)
+    cost = workload.blocks[0].weight ** 2 * given.series * facts["cost"]
+    return FilterStrategy(own.name, over_cells(given, workload), cost, own.lower_bound, CLOSED_FORM, coefficients=given)
+
+
+def over_characters(workload: Workload, work: Workspace, name: str, on_done: OnDone | None) -> CharacterStrategy:
+    """The optimum over Z_2^d: a precision of eigenvalues ~ v_i^(1/2) attains the singular value bound."""
+    axes = workload.blocks[0].axes
+    cells, form = 2 ** len(axes), Form.HELD if work.in_memory else Form.STORED
+    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+    if not facts:
+        with work.scratch() as inner:
+            spectra, factors = list(spectra_of(inner, workload, on_done)), [block.weight for block in workload.blocks]
+            least = NEGLIGIBLE * max(inner.fold(partial(_largest, factors), *spectra))
+            sums = inner.fold(partial(_root_sums, factors, least), *spectra)
+            total = math.fsum(part[0] for part in sums)
+            squares = (math.fsum(part[1 + i] for part in sums) for i in range(len(spectra)))
+            facts = {"cost": total**2 / cells, "deviations": [math.sqrt(each * total) / cells for each in squares]}
+            if values is None:
+                make = partial(_scales, factors, least, total)
+                scales = LazyVector(cells, tuple(spectra), make, 8 * (len(spectra) + 4), "scales")
+                values = work.write(as_kept(scales, work), name or None, facts)
+    assert values is not None
+    given = Coefficients(values, axes, (2,) * len(axes), form, tuple(facts["deviations"]), name, work)
+    cost = facts["cost"]
+    return CharacterStrategy(
+        "convolution", _rows(given, workload), cost, cost * (1 - 1e-12), CLOSED_FORM, coefficients=given
+    )
+
+
+def _roots(factors: Sequence[float], least: float, spectra: Sequence[Matrix]) -> Matrix:
+    values = np.zeros(spectra[0].size)
+    for factor, part in zip(factors, spectra, strict=True):
+        values += (factor * part) ** 2
+    values[values < least] = 0.0
+    return np.sqrt(values)
+
+
+def _largest(factors: Sequence[float], start: int, *spectra: Matrix) -> float:
+    return float(_roots(factors, 0.0, spectra).max() ** 2)
+
+
+def _root_sums(factors: Sequence[float], least: float, start: int, *spectra: Matrix) -> list[float]:
+    """The sum of the roots, and of each formula's squared eigenvalues over the roots."""
+    roots = _roots(factors, least, spectra)
+    asked = roots > 0
+    below = np.where(asked, roots, 1.0)
+    return [float(roots.sum()), *(float(np.where(asked, part.astype(float) ** 2 / below, 0.0).sum()) for part in spectra)]
+
+
+def _scales(factors: Sequence[float], least: float, total: float, start: int, count: int, *spectra: Matrix) -> Matrix:
+    return np.sqrt(_roots(factors, least, spectra) / total)
+
+
+def _rows(given: Coefficients, workload: Workload) -> Operator:
+    if given.form is Form.STORED:
+        return StoredRows(given, given.values.size)
+    scales = given.real
+    kept = np.flatnonzero(scales)
+    picked = Sparse(scipy.sparse.csr_array((scales[kept], (np.arange(kept.size), kept)), shape=(kept.size, scales.size)))
+    return Product(Product(picked, Hadamard(len(given.axes))), Marginal(workload.domain.shape, given.axes))
 
 
 def is_convolution(workload: Workload) -> bool:
@@ -84,7 +196,6 @@ def square_root(
     Source: Henzinger, Upadhyay, Upadhyay 2023 (running sums); Fichtenberger, Henzinger, Upadhyay 2023.
     """
     queries_of(workload)
-    del on_done
     each = _of_the_past(workload)
     values, facts = work.kept(name) or (None, {}) if name else (None, {})
     if not facts:

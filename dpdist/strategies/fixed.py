@@ -1,7 +1,4 @@
-"""Strategies that are the same for every workload: the cells, Haar wavelets, trees of counts.
-
-Several attributes are measured attribute by attribute: one operator for each ordered attribute, and their products.
-"""
+"""Strategies that need no search: cells, their trees and wavelets, and the queries themselves."""
 
 from __future__ import annotations
 
@@ -14,8 +11,9 @@ from dpdist.domain import sizes_of
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
-from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE
-from dpdist.strategies.representations import DenseStrategy
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
+from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE, queries_of
+from dpdist.strategies.representations import DenseStrategy, DirectStrategy
 from dpdist.workloads import Workload
 
 BRANCHINGS = (2, 4, 8, 16)
@@ -100,3 +98,30 @@ def attribute_by_attribute(
     factors = [along(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)]
     strategy = DenseStrategy(name, factors[0] if len(factors) == 1 else Kronecker(factors), solve=CLOSED_FORM, norm=norm)
     return strategy if workload is None else replace(strategy, workload_cost=strategy.cost(workload))
+
+
+def gaussian(workload: Workload) -> DirectStrategy:
+    """The Gaussian mechanism: cost m * (largest L2 column norm of W)^2.
+
+    Args:
+        workload: the queries, (m, n).
+    Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006.
+    """
+    return _direct(GAUSSIAN, workload)
+
+
+def laplace(workload: Workload) -> DirectStrategy:
+    """The Laplace mechanism: cost 2 m * (largest L1 column norm of W)^2.
+
+    Args:
+        workload: the queries, (m, n).
+    Source: Dwork, McSherry, Nissim, Smith 2006.
+    """
+    return _direct(LAPLACE, workload)
+
+
+def _direct(kind: Kind, workload: Workload) -> DirectStrategy:
+    operator = queries_of(workload).operator
+    sensitivity = operator.l1_sensitivity if kind is LAPLACE else operator.l2_sensitivity
+    cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[kind.norm]
+    return DirectStrategy(kind.value, operator, cost, None, CLOSED_FORM, kind.norm)

@@ -23,7 +23,7 @@ from dpdist.strategies.optimum import coa
 from dpdist.strategies.persons import ROUNDS, PersonsOptimum, least_error, length, persons_bound, root_of
 from dpdist.strategies.proofs import Cells, PersonsBound, entries_of_sizes
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.step_chains import best_chain
+from dpdist.strategies.visits import best_chain
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_cells
 

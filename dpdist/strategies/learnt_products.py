@@ -1,36 +1,147 @@
-"""Products of p-Identity strategies and of trees for pure epsilon, for unions of products over domains of any size.
-
-L1 lengths multiply over the factors of a product, and so does the trace of each block of queries:
-
-    cost = 2 sum over blocks b of w_b^2 prod_i tr(V_bi (A_i'A_i)^-1),  every column of every A_i of unit L1 length.
-
-Factor by factor that is the cost of one attribute under the grams V_bi, each times what the other factors make of its block. All queries
-may share one product, or each set of attributes has its own: then the L1 lengths of the products add up, and a product of cost c gets
-a share proportional to c^(1/3).
-"""
+"""p-Identity strategies: cells with a few learnt queries, of one attribute and of products of several."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.terms import Term
-from dpdist.operators import Matrix, Operator, Total, Tree
-from dpdist.strategies.base import UNIT_VARIANCE, Solve, Step, queries_of
+from dpdist.operators import Dense, Matrix, Operator, Total, Tree
+from dpdist.strategies.base import UNIT_VARIANCE, OnStep, Solve, Step, Stop, checked_start, gram_of, ignore, queries_of
+from dpdist.strategies.bounds import laplace_bound
 from dpdist.strategies.fixed import BRANCHINGS
-from dpdist.strategies.learnt_queries import CELLS_A_QUERY, learnt
 from dpdist.strategies.pure_terms import ProductsStrategy, stacked
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_separable
+
+CELLS_A_QUERY = 16
+"""Cells for every learnt query, as McKenna et al. found best on ranges."""
+RESTARTS = 3
+CONFIRMED = 1e-6
+"""How closely two ways to compute a cost have to agree, relative to it."""
+
+
+def p_identity(
+    workload: Workload | Matrix,
+    *,
+    queries: int | None = None,
+    restarts: int = RESTARTS,
+    max_iterations: int = 500,
+    seed: int = 0,
+    on_step: OnStep = ignore,
+    start: Matrix | None = None,
+) -> DenseStrategy:
+    """The best p-Identity strategy under Laplace noise (by total error) that the starts lead to; never worse than the identity.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n).
+        queries: p, learnt queries; default n / 16, at least 1.
+        restarts: random starts.
+        max_iterations: of L-BFGS from each start.
+        seed: fixes the random starts.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
+        start: checkpoint Theta, (p, n), of an interrupted solve: the only start.
+    Returns: a strategy for Laplace noise, with its cost at epsilon = 1 and a lower bound.
+    Raises: InvalidInput.
+    Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_0.
+    """
+    gram = gram_of(workload)
+    cells = gram.shape[0]
+    rows = max(1, cells // CELLS_A_QUERY) if queries is None else queries
+    if rows < 1 or restarts < 1:
+        raise InvalidInput(f"a p-Identity strategy has at least one learnt query and one start, found {rows} and {restarts}")
+    state = np.random.default_rng(seed)
+    starts = [state.uniform(0.0, 1.0, (rows, cells)) for _ in range(restarts)]
+    if start is not None:
+        starts = [np.maximum(checked_start(start, (rows, cells)), 0.0)]
+    found = learnt(gram, starts, max_iterations=max_iterations, on_step=on_step)
+    record = Solve("p-identity", found.stop, found.history)
+    return DenseStrategy("p-identity", Dense(found.matrix), found.cost, laplace_bound(gram), record, norm="l1")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """The best p-Identity strategy that some starts lead to.
+
+    Attributes:
+        cost: 2 tr(V (A'A)^-1), never above the identity's.
+        theta: the learnt queries, none where the identity is better.
+    """
+
+    cost: float
+    theta: Matrix
+    stop: Stop
+    history: tuple[Step, ...]
+
+    @property
+    def matrix(self) -> Matrix:
+        """A, every column of unit L1 length."""
+        return np.asarray(np.vstack([np.eye(self.theta.shape[1]), self.theta]) / (1.0 + self.theta.sum(axis=0)))
+
+
+def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500, on_step: OnStep = ignore) -> Learnt:
+    """The p-Identity strategy of least cost that several starts, all of one shape, lead to."""
+    scale = float(np.trace(gram)) or 1.0
+    best, theta = 2.0 * float(np.trace(gram)), np.zeros((0, gram.shape[0]))
+    history: list[Step] = []
+    stop: Stop = "converged"
+    for point in starts:
+        shape = point.shape
+
+        def value(flat: Matrix, shape: tuple[int, ...] = shape) -> tuple[float, Matrix]:
+            cost, gradient = cost_and_gradient(gram / scale, flat.reshape(shape))
+            return cost, gradient.ravel()
+
+        bounds = scipy.optimize.Bounds(0.0, np.inf)
+        options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "maxcor": 10}
+        found = scipy.optimize.minimize(value, point.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        stop = "iteration limit" if found.nit >= max_iterations else "converged"
+        cost = 2.0 * scale * float(found.fun)
+        if cost < best and _confirmed(gram / scale, found.x.reshape(shape), float(found.fun)):
+            best, theta = cost, found.x.reshape(shape)
+        history.append(Step(len(history) + 1, best, float("inf")))
+        on_step(replace(history[-1], checkpoint=theta))
+    return Learnt(best, theta, stop, tuple(history))
+
+
+def _confirmed(gram: Matrix, theta: Matrix, cost: float) -> bool:
+    """Whether a cost is that of its queries: of very long ones, as of a workload that asks for a total alone, rounding leaves nothing."""
+    lengths = 1.0 + theta.sum(axis=0)
+    try:
+        inner = scipy.linalg.cho_factor(np.eye(gram.shape[0]) + theta.T @ theta, check_finite=False)
+    except np.linalg.LinAlgError:
+        return False
+    direct = float(np.trace(scipy.linalg.cho_solve(inner, lengths[:, None] * gram * lengths, check_finite=False)))
+    return cost > 0 and abs(direct - cost) <= CONFIRMED * cost
+
+
+def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
+    """tr(S V S M) and its gradient in Theta, (p, n): products of n x n with n x p matrices only."""
+    lengths = 1.0 + theta.sum(axis=0)
+    inner = scipy.linalg.cho_factor(np.eye(theta.shape[0]) + theta @ theta.T, check_finite=False)
+    solved = scipy.linalg.cho_solve(inner, theta, check_finite=False)  # Theta M = (I + Theta Theta')^-1 Theta
+    weighted = gram * lengths  # V S
+    scaled = lengths[:, None] * weighted
+    over = scaled @ theta.T  # S V S Theta'
+    cost = float(np.trace(scaled) - np.einsum("ij,ji->", over, solved))
+    # diag(V S M) = diag(V S) - diag(V S Theta' (I + Theta Theta')^-1 Theta)
+    along = np.diag(weighted) - np.einsum("ik,ki->i", over / lengths[:, None], solved)
+    # Theta M (S V S) M = solved (S V S) - (solved S V S Theta') solved
+    twice = solved @ scaled
+    twice -= (twice @ theta.T) @ solved
+    return cost, 2.0 * along - 2.0 * twice
+
 
 LEARNT_VALUES = 1024
 """Up to so many values an attribute's queries are learnt; beyond, trees and the identity are compared."""
 ROUNDS = 8
-RESTARTS = 2
+PRODUCT_RESTARTS = 2
 SETTLED = 1e-4
 
 
@@ -163,7 +274,7 @@ class _Factor:
             shape = (max(1, size // CELLS_A_QUERY), size)
             starts = [] if self.theta is None else [self.theta]
             if first or not starts:
-                starts += [state.uniform(0.0, 1.0, shape) for _ in range(RESTARTS)]
+                starts += [state.uniform(0.0, 1.0, shape) for _ in range(PRODUCT_RESTARTS)]
             solved = learnt(gram, starts)
             if solved.theta.shape[0]:
                 found.append(_Factor.of(solved.matrix, solved.theta))

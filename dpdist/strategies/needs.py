@@ -20,8 +20,8 @@ from dpdist.strategies.barrier import HESSIAN_CELLS, SINGULAR_CELLS
 from dpdist.strategies.exchangeable import symmetry_for
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.marginal_optima import marginal_weights
+from dpdist.strategies.oblique_bases import optima_kept
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
-from dpdist.strategies.residual_bases import optima_kept
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.nested import nested_of
 from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled

@@ -12,7 +12,6 @@ import numpy as np
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.pure_terms import MarginalGrid, pure_term_grid
 from dpdist.grids.terms import Term, block_variances, contrasts, subsets
-from dpdist.grids.totals import Totals
 from dpdist.operators import Matrix, Operator, Stack
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE
@@ -74,16 +73,8 @@ class ProductsStrategy(TermStrategy):
         return self.unit_error * math.sqrt(largest)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        domain = workload.domain
-        return pure_term_grid(
-            self.terms,
-            domain.shape,
-            neighbours=neighbours,
-            most_records=most_records,
-            groups=self.groups,
-            max_abs_shares=domain.max_abs_shares,
-            totals=Totals.of(domain),
-        )
+        domain, groups = workload.domain, self.groups
+        return pure_term_grid(self.terms, domain, neighbours=neighbours, most_records=most_records, groups=groups)
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +115,9 @@ class WeightedMarginalsStrategy(TermStrategy):
         return self.unit_error * math.sqrt(largest)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        shape = workload.domain.shape
+        domain = workload.domain
         return pure_term_grid(
-            self.terms, shape, neighbours=neighbours, most_records=most_records, groups=(), made=MarginalGrid
+            self.terms, domain, neighbours=neighbours, most_records=most_records, groups=(), made=MarginalGrid
         )
 
 

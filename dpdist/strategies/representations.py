@@ -18,7 +18,6 @@ from dpdist.grids.filters import filter_grid
 from dpdist.grids.rounds import rounds_grid
 from dpdist.grids.term_grid import term_grid
 from dpdist.grids.terms import Directions, Term, block_variances, oblique_inverse, row_squares
-from dpdist.grids.totals import Totals
 from dpdist.operators import Dense, Identity, Matrix, Product
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
@@ -79,18 +78,8 @@ class DenseStrategy(Strategy):
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
         base, real = integer_rows(self.operator, workload, self.norm)
-        domain = workload.domain
-        return dense_grid(
-            base,
-            real,
-            self.sensitivity,
-            self.norm,
-            neighbours=neighbours,
-            most_records=most_records,
-            sizes=domain.sizes,
-            max_abs_shares=domain.max_abs_shares,
-            totals=Totals.of(domain),
-        )
+        unit, domain = self.sensitivity, workload.domain
+        return dense_grid(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,8 +101,8 @@ class DirectStrategy(Strategy):
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
         base, real = direct_rows(self.operator, workload)
-        unit, sizes = self.sensitivity, workload.domain.sizes
-        found = dense_grid(base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes)
+        unit, domain = self.sensitivity, workload.domain
+        found = dense_grid(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
         return DirectGrid(found.mixing, found.base, found.spacing, found.sensitivity_squared, found.norm)
 
 
@@ -144,16 +133,7 @@ class TermStrategy(Strategy):
         return self.unit_error * math.sqrt(max(float(block_variances(block, parts).max()) for block in workload.blocks))
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        domain = workload.domain
-        return term_grid(
-            self.terms,
-            domain.shape,
-            neighbours=neighbours,
-            most_records=most_records,
-            sizes=domain.sizes,
-            max_abs_shares=domain.max_abs_shares,
-            totals=Totals.of(domain),
-        )
+        return term_grid(self.terms, workload.domain, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,15 +156,8 @@ class ObliqueStrategy(TermStrategy):
         return self.unit_error * math.sqrt(largest)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        domain = workload.domain
-        return term_grid(
-            self.terms,
-            domain.shape,
-            neighbours=neighbours,
-            most_records=most_records,
-            sizes=domain.sizes,
-            directions=self.directions,
-        )
+        given, domain = self.directions, workload.domain
+        return term_grid(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=given)
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.operators import Matrix
 from dpdist.strategies import linear
-from dpdist.strategies.chain import Chain
+from dpdist.strategies.problem import Chain
 
 Spectrum = tuple[Matrix, Matrix]
 """s and U with D^1/2 V D^1/2 = U diag(s^2) U'."""

@@ -2,12 +2,10 @@
 
 from dpdist.workloads.base import Block, Workload, relative, union
 from dpdist.workloads.basis import Basis, integer_basis
-from dpdist.workloads.dnf import dnf
 from dpdist.workloads.explicit import explicit, tall
 from dpdist.workloads.filters import Filter, filtered
-from dpdist.workloads.marginals import marginals
-from dpdist.workloads.predicates import predicates
-from dpdist.workloads.products import products
+from dpdist.workloads.predicates import dnf, predicates
+from dpdist.workloads.products import marginals, products
 from dpdist.workloads.random import (
     discrete,
     marginal_queries,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import scipy
 
 from dpdist.domain import Domain
+from dpdist.domain.labels import Made
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, Tall
 from dpdist.operators.tall import rows_of
@@ -17,7 +18,7 @@ from dpdist.workloads.base import Block, Workload
 
 
 @dataclass(frozen=True)
-class RowNumbers(Sequence[str]):
+class RowNumbers(Made[str]):
     """The names "row 0", "row 1", ..., made when they are read and never stored."""
 
     rows: int
@@ -25,16 +26,8 @@ class RowNumbers(Sequence[str]):
     def __len__(self) -> int:
         return self.rows
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [f"row {i}" for i in range(self.rows)[index]]
-        return f"row {range(self.rows)[index]}"
+    def at(self, place: int) -> str:
+        return f"row {place}"
 
 
 def explicit(

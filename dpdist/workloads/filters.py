@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
 
 import numpy as np
 import scipy
 
 from dpdist.domain import Domain
+from dpdist.domain.labels import Made
 from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Matrix, Operator, StepMeans, Toeplitz
 from dpdist.operators.base import Entries
@@ -159,7 +159,7 @@ def filtered(
 
 
 @dataclass(frozen=True)
-class RowNames(Sequence[str]):
+class RowNames(Made[str]):
     """Names of an operator's rows, made when they are read."""
 
     operator: Operator
@@ -168,19 +168,11 @@ class RowNames(Sequence[str]):
     def __len__(self) -> int:
         return self.operator.shape[0]
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
+    def at(self, place: int) -> str:
+        return self.operator.row_names(place, place + 1, self.cells)[0]
 
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        picked = range(len(self))[row]
-        if isinstance(picked, int):
-            return self.operator.row_names(picked, picked + 1, self.cells)[0]
-        if picked.step == 1:
-            return self.operator.row_names(picked.start, picked.stop, self.cells)
-        return [self[i] for i in picked]
+    def between(self, start: int, stop: int) -> list[str]:
+        return self.operator.row_names(start, stop, self.cells)
 
 
 def _names(operator: Operator, cells: Sequence[str], sizes: Sizes) -> Sequence[str]:

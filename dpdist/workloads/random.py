@@ -12,7 +12,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Permuted
 from dpdist.workloads.base import Block, Workload
 from dpdist.workloads.explicit import explicit
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from dpdist.workloads.ranges import box_rows, listed_ranges
 
 

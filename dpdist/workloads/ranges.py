@@ -12,7 +12,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, ListedRanges, Matrix, Operator, Prefix, Sparse
 from dpdist.workloads.base import Block, Workload, along, union, values_of
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 
 
 def prefix(n: int) -> Workload:

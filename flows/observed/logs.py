@@ -27,7 +27,6 @@ class Lines(Observer):
 
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
         """A line with the seconds."""
-        del began
         _line(run, "stage", stage=name, seconds=round(seconds, 3))
 
     def published(self, run: Run, what: RunResult) -> None:
@@ -41,7 +40,6 @@ class Lines(Observer):
 
 def observer(progress: Progress) -> Observer | None:
     """The writer of lines, where they are asked for."""
-    del progress
     return Lines() if os.environ.get(LOG) == "json" else None
 
 

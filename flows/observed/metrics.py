@@ -13,18 +13,75 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
+import dask.config
+from cryptography import x509
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.charges import period_of
 from dpdist.privacy.receipts import DatasetBudget
 from flows import books
-from flows.observed import certificates
-from flows.observed.expected import NEWEST, expected
 from flows.observed.recorder import BUCKETS, FOLDER, REASONS, read
+from flows.periods import Every, last_complete, periods, start_of
+
+NEWEST = 8
+"""Periods over which an alert is raised, each by its own series: an older gap does not ring for ever, and the number of all stays."""
+
+
+def expected(
+    per: str | None, declared: str, finished: frozenset[str], known: Mapping[str, Any], moment: datetime.datetime
+) -> dict[str, bool]:
+    """Every period that was over at a moment and should be published, oldest first, and whether it is.
+
+    A release that was measured and not published, because its run was killed, is not the newest that runs published.
+
+    Args:
+        per: how long the periods of the data set's cap are, or ``total``; None where the ledger does not know it.
+        declared: when the cap was declared, ISO.
+        finished: the budget periods of the cap in which a release was committed.
+        known: what runs wrote down of their publications; empty where none did.
+    """
+    newest = datetime.date.fromisoformat(known["period"]) if known.get("period") else None
+    out = {}
+    if per is not None and per in get_args(Every):
+        for day in _over(datetime.datetime.fromisoformat(declared).date(), cast(Every, per), moment):
+            key = period_of(day, per)
+            out[key] = key in finished and (newest is None or day <= newest)
+    every = str(known.get("every"))
+    if newest is not None and every != per and every in get_args(Every):
+        out |= {period_of(day, every): day <= newest for day in _over(newest, cast(Every, every), moment)}
+    return out
+
+
+def _over(first: datetime.date, every: Every, moment: datetime.datetime) -> list[datetime.date]:
+    """First days of the periods from the one that holds a day to the last that is over."""
+    begin, last = start_of(first, every), last_complete(moment, every)
+    return list(periods(begin, last, every)) if begin <= last else []
+
+
+NAMES = ("ca-file", "client.cert", "scheduler.cert", "worker.cert")
+"""Below ``distributed.comm.tls`` in Dask's own configuration."""
+
+
+def ends() -> Iterator[tuple[str, float]]:
+    """Each certificate that Dask's configuration names, and when the first of its file ends (Unix time); 0 for one that cannot be read."""
+    for name in NAMES:
+        found = dask.config.get(f"distributed.comm.tls.{name}", None)
+        if found:
+            yield name, _end(str(found))
+
+
+def _end(found: str) -> float:
+    try:
+        content = found.encode() if "\n" in found else Path(found).read_bytes()  # Dask takes a path, or the text itself
+        return min(each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(content))
+    except (OSError, ValueError):
+        return 0.0
+
 
 PATIENCE = 2.0
 """Seconds for which a ledger that is away is waited for: Prometheus gives up after ten."""
@@ -135,7 +192,7 @@ def _of_certificates() -> Metric:
         "When a certificate of the Dask cluster ends; 0 for one that cannot be read.",
         labels=["certificate"],
     )
-    for name, moment in certificates.ends():
+    for name, moment in ends():
         end.add_metric([name], moment)
     return end
 

@@ -59,7 +59,6 @@ class Recorder(Observer):
 
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
         """One more time of a stage."""
-        del began
 
         def change(facts: dict[str, Any]) -> None:
             known = facts.setdefault("stages", {}).setdefault(run.dataset, {})

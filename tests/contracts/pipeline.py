@@ -72,8 +72,9 @@ class Pipeline:
 
     def answers_in_memory(self, planned: Any, z: np.ndarray) -> np.ndarray:
         """The answers of ``answers`` without the store."""
-        reader = planned.grid.reader(planned.workload)
-        return held(reader.answers(Held(z), planned.noise, Wanted("answers", False), Remembering()).answer)
+        return held(
+            planned.grid.answers(planned.workload, Held(z), planned.noise, Wanted("answers", False), Remembering()).answer
+        )
 
     def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Answers and standard errors, read from a measurement."""

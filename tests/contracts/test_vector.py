@@ -28,7 +28,7 @@ from dpdist.machine.store import Store
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.release.workspace import StoredVector
 from dpdist.sizes import Sizes
-from dpdist.workloads.dnf import TruthTable
+from dpdist.workloads.predicates import TruthTable
 
 VALUES = np.random.default_rng(0).integers(-9, 10, 23)
 

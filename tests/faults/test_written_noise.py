@@ -17,8 +17,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import draw
-from dpdist.release.measure import make_safe
+from dpdist.release.measure import draw, make_safe
 from dpdist.release.workspace import StoredVector
 from dpdist.sizes import Sizes
 

@@ -8,7 +8,6 @@ import pytest
 from dpdist.arrays.vector import Held, held
 from dpdist.domain import Domain
 from dpdist.grids.answers import Wanted
-from dpdist.grids.readers import CellReader
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import Strategy, hierarchical, identity, wavelet
@@ -28,7 +27,6 @@ def test_without_noise_the_cells_come_back(found: Strategy) -> None:
     """Only a strategy whose measurements are the cells may give them out as answers."""
     grid = found.grid(WORKLOAD, neighbours="add-remove", most_records=1)
     z = np.concatenate([block @ COUNTS for block in grid.row_blocks() or ()])
-    reader = grid.reader(WORKLOAD)
-    answers = reader.answers(Held(z), Noise(GAUSSIAN, 1), Wanted("answers", False), Remembering())
+    answers = grid.answers(WORKLOAD, Held(z), Noise(GAUSSIAN, 1), Wanted("answers", False), Remembering())
     np.testing.assert_allclose(held(answers.answer), COUNTS, rtol=1e-12, atol=1e-9)
-    assert isinstance(reader, CellReader) == (found.name == "identity")
+    assert grid.gives_cells(WORKLOAD) == (found.name == "identity")

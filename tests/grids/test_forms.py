@@ -19,7 +19,7 @@ from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.errors import OutOfMemory
 from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Counts
-from dpdist.grids.characters import CharacterGrid, FormulaReader
+from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.filters import FilterGrid
 from dpdist.machine.engine import Engine
@@ -140,8 +140,8 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_the_other_order(grid, z), same.measure(table))
 
     noisy = z + NOISE.draw(b"1" * 32, start=0, count=z.size)
-    answers = grid.reader(workload).answers(work.write(Held(noisy)), NOISE, Wanted("stored", False), work)
-    others = same.reader(workload).answers(Held(in_the_other_order(grid, noisy)), NOISE, Wanted("held", False), work)
+    answers = grid.answers(workload, work.write(Held(noisy)), NOISE, Wanted("stored", False), work)
+    others = same.answers(workload, Held(in_the_other_order(grid, noisy)), NOISE, Wanted("held", False), work)
     scale = float(np.abs(held(others.answer)).max())
     np.testing.assert_allclose(held(answers.answer), held(others.answer), rtol=1e-9, atol=1e-9 * scale)
     np.testing.assert_allclose(held(answers.error), held(others.error), rtol=1e-9)
@@ -149,7 +149,7 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     assert float(held(answers.error).max()) == pytest.approx(
         max(strategy.coefficients.deviations) * NOISE.deviation * UNIT, rel=1e-3
     )
-    quiet = grid.reader(workload).answers(exact, NOISE, Wanted("quiet", True), work)
+    quiet = grid.answers(workload, exact, NOISE, Wanted("quiet", True), work)
     shape = workload.domain.shape
     spread = [size if axis in grid.axes else 1 for axis, size in enumerate(shape)]
     whole = np.zeros(shape)
@@ -171,7 +171,7 @@ def test_a_formula_leaves_only_what_is_read_of_it_in_the_store(tmp_path: Path) -
     assert isinstance(grid, CharacterGrid)
     measured = work.write(Held(np.arange(grid.rows)))
     before = len(list((tmp_path / "scratch").rglob("manifest.json")))
-    FormulaReader(workload, grid).transformed(work, measured)
+    grid.transformed(workload, work, measured)
     assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == before + len(workload.blocks)
 
 
@@ -227,7 +227,7 @@ def test_a_stream_is_read_at_every_step(name: str) -> None:
         part = held(begun.steps_of(z, 0, steps))
         np.testing.assert_array_equal(part, begun.measure(grid.counted(counts, steps)))
         few = filtered(Domain.of_shape((steps,), SIZES), "x0", [running_sum(steps)])
-        found: Vector = begun.reader(few).transformed(MEMORY, Held(part)).answers
+        found: Vector = begun.transformed(few, MEMORY, Held(part)).answers
         truth = np.cumsum(grid.counted(counts, steps), axis=grid.place)
         np.testing.assert_allclose(held(found), truth.ravel(), atol=1e-5 * float(truth.max()))
 

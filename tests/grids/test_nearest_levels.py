@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain
-from dpdist.grids import fitted_tables, joint
+from dpdist.grids import dense, fitted_tables
 from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.fitted_tables import fitted_answers, has_levels
 from dpdist.grids.nearest_levels import LevelFit, line_bytes
@@ -28,7 +28,7 @@ from dpdist.release import plan
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.sizes import Sizes
 from dpdist.workloads import Workload, union
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from tests import small
 from tests.strategies.test_nested_levels import SEX, by_levels, places
 
@@ -148,7 +148,7 @@ LEVELS = {
 @pytest.mark.parametrize("most", [10**6, 1])
 def test_a_release_of_levels_adds_up_and_is_not_negative(most: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "few_cells", lambda _: False)
-    monkeypatch.setattr(joint, "JOINT_CELLS", 1)
+    monkeypatch.setattr(dense, "JOINT_CELLS", 1)
     monkeypatch.setattr(fitted_tables, "MOST_HELD", most)
     state = np.random.default_rng(4)
     table = pa.table({"block": [f"b{i}" for i in state.geometric(0.6, 60).clip(1, 6) - 1], "cell": state.integers(0, 5, 60)})

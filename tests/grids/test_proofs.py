@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpdist.grids import groups
+from dpdist.grids.columns import exact_norms
 from dpdist.grids.integer_terms import IntegerTerm
-from dpdist.grids.norms import exact_norms
 
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs"
 FILES = sorted(PROOFS.glob("*.v"))

@@ -28,7 +28,7 @@ from dpdist.grids import rounds
 from dpdist.grids.base import Counts
 from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.model_intervals import distance_behind, largest_distances
-from dpdist.grids.rounds import Rounds, RoundsGrid, RoundsReader, rounds_grid
+from dpdist.grids.rounds import Rounds, RoundsGrid, rounds_grid
 from dpdist.grids.space import Functionals
 from dpdist.grids.table_model import margin
 from dpdist.machine.objects import place_at
@@ -206,7 +206,7 @@ def covered(draws: int) -> tuple[float, int, float, int]:
     noise, inside, near = grid.noise(Loss.gaussian(RHO)), list[bool](), list[bool]()
     for number in range(draws):
         values = rounds_of(grid, cells, number).values()
-        (answer, error, half), _ = RoundsReader(workload, grid).columns(values, noise)
+        (answer, error, half), _ = grid.columns(workload, values, noise)
         known = ~np.isnan(error)
         assert not known.all()
         inside += ((np.maximum(answer - half, 0) <= truth) & (truth <= answer + half))[known].tolist()
@@ -302,7 +302,7 @@ def test_answers_of_tables_that_were_not_measured_have_no_error(rho: Fraction) -
     workload, cells = tables(3), people()
     grid = rounds_grid(workload, "add-remove", 1)
     values, noise = rounds_of(grid, cells, 3, rho).values(), grid.noise(Loss.gaussian(rho))
-    (_, error, _), _ = RoundsReader(workload, grid).columns(values, noise)
+    (_, error, _), _ = grid.columns(workload, values, noise)
     measured = grid.found(values).weights
     for first, block in workload.block_starts():
         own = slice(first, first + block.queries)
@@ -321,7 +321,7 @@ def modelled(draws: int) -> tuple[list[float], float]:
     noise, inside, used = grid.noise(Loss.gaussian(RHO)), list[bool](), list[float]()
     for number in range(draws):
         values = rounds_of(grid, cells, number).values()
-        (answer, error, half), bounds = RoundsReader(workload, grid).columns(values, noise)
+        (answer, error, half), bounds = grid.columns(workload, values, noise)
         apart, unknown = np.abs(answer - truth), np.isnan(error)
         inside += (apart <= half)[unknown].tolist()
         shares = [

@@ -1,4 +1,4 @@
-"""A new form of rows is a strategy, its grid with a reader, a mechanism and one line: four files at most, here a toy in one."""
+"""A new form of rows is a strategy, its grid, a mechanism and one line: four files at most, here a toy in one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidSpec
-from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
+from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Counts, Grid, Norm, StageBytes, answer_bytes
 from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.mechanisms.registry import REGISTRY, table
@@ -53,23 +53,14 @@ class StarGrid(Grid):
         cells = counts.cells()
         return Held(np.append(cells, cells.sum()))
 
-    def reader(self, workload: Workload) -> Reader:
-        return StarReader(workload)
-
-
-@dataclass(frozen=True)
-class StarReader:
-    """Least squares: (I + 11')^-1 = I - 11' / (1 + n)."""
-
-    workload: Workload
-
     def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
-        z, queries = held(measured).astype(float), self.workload.unweighted.dense()
-        cells = z.size - 1
+        """Least squares: (I + 11')^-1 = I - 11' / (1 + n)."""
+        measured, queries = held(z).astype(float), workload.unweighted.dense()
+        cells = measured.size - 1
         inverse = np.eye(cells) - 1.0 / (1 + cells)
-        answer = queries @ (inverse @ (z[:-1] + z[-1]))
+        answer = queries @ (inverse @ (measured[:-1] + measured[-1]))
         error = noise.deviation * np.sqrt(np.einsum("ij,jk,ik->i", queries, inverse, queries))
         return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
@@ -101,7 +92,7 @@ class Star(Mechanism):
     def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         cells = request.workload.shape[1]
         rows: Matrix = np.vstack([np.eye(cells), np.ones(cells)])
         made = StarStrategy(self.name, Dense(rows), solve=CLOSED_FORM)

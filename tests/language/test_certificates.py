@@ -22,8 +22,7 @@ from dpdist.quantities.registry import STATISTICS
 from dpdist.records.csv_grammar import Grammar
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.dates import Dates
-from dpdist.spec.attributes.edges import Edges
-from dpdist.spec.attributes.numbers import Numbers
+from dpdist.spec.attributes.edges import Edges, Numbers
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.queries.statistics import kind_of
 from dpdist.spec.sums import SumSpec

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.errors import StoreError
-from dpdist.machine.frames import decoded, encoded
 from dpdist.machine.objects import place_at
-from dpdist.machine.store import ArrayPlan, Store
+from dpdist.machine.store import ArrayPlan, Store, decoded, encoded
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -42,7 +42,7 @@ class Rotation(Mechanism):
     def passed_over(self, question: AutoComparison) -> str | None:
         return None
 
-    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         cells = request.workload.shape[1]
         rows, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((cells, cells)))
         made = DenseStrategy(self.name, Dense(rows), solve=CLOSED_FORM)

@@ -27,7 +27,7 @@ from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from flows.observed import recorder, watch
-from flows.observed.expected import expected
+from flows.observed.metrics import expected
 from flows.periods import last_complete, periods
 from tests import HANGS, certificates, forked, small
 from tests.observed.test_observed import observed, told
@@ -266,7 +266,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 
 def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.observed.certificates.ends", lambda: [("ca-file", 0.0)])
+    monkeypatch.setattr("flows.observed.metrics.ends", lambda: [("ca-file", 0.0)])
     observed(tmp_path, home, period="2026-11-09")
     recorder.failed(home, "small", "OutOfMemory")
     there = {line.split("{")[0].split(" ")[0] for line in told(home).splitlines() if not line.startswith("#")}

@@ -16,7 +16,7 @@ from dpdist.page import document
 from dpdist.page.content import Content
 from dpdist.workloads import Workload, filtered, predicates, union
 from dpdist.workloads.filters import running_sum, window
-from dpdist.workloads.marginals import marginals
+from dpdist.workloads.products import marginals
 from dpdist.workloads.ranges import cdf
 
 LONG_NAMES = (

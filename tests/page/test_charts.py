@@ -27,7 +27,7 @@ from dpdist.page.trends import periods
 from dpdist.page.words import Words, bin_names
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
-from dpdist.workloads.marginals import marginals
+from dpdist.workloads.products import marginals
 from dpdist.workloads.ranges import cdf
 
 UNEVEN = Domain((Attribute("income", edges=(0, 10, 20, 60, 100), outside="clip"),))

@@ -14,7 +14,7 @@ import yaml
 from dpdist.page import comparison, editions, site, trends
 from dpdist.page.editions import Edition
 from dpdist.privacy.ledger import opened
-from dpdist.release.method import method
+from dpdist.release.certificate import method
 from dpdist.spec import load
 from tests import small
 

@@ -17,7 +17,7 @@ import pytest
 
 from dpdist.domain import Attribute, Domain
 from dpdist.page import document, editions, site
-from dpdist.workloads.marginals import marginals
+from dpdist.workloads.products import marginals
 from flows import pictures
 from tests import small
 from tests.page.browsing import browser

@@ -26,7 +26,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy.accounting import Loss, gaussian_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import draw
+from dpdist.release.measure import draw
 from dpdist.strategies import identity
 from dpdist.workloads import Workload, marginals
 from tests.readers import measured as exact_values

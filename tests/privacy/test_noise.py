@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy import kernels, sampler, thresholds
+from dpdist.privacy import distributions, kernels, sampler
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace
 from dpdist.privacy.sampler import exact_attempt
@@ -59,8 +59,8 @@ def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fract
     for tile in (0, 5):
         plan = sampler._plan(kind, KEY, scale, 0, 1)
         counter, encryptor = sampler._stream(KEY, tile)
-        raw = np.frombuffer(encryptor.update(bytes(thresholds.BATCH * 24)), dtype=np.uint64)
-        words = raw.reshape(3, thresholds.BATCH)[:, :1500]
+        raw = np.frombuffer(encryptor.update(bytes(distributions.BATCH * 24)), dtype=np.uint64)
+        words = raw.reshape(3, distributions.BATCH)[:, :1500]
         decided = (exact_attempt(tuple(int(w) for w in words[:, i]), plan, KEY, counter, i) for i in range(1500))
         expected = [sample for sample in decided if sample is not None]
         found = DRAW[kind](KEY, scale, start=tile * sampler.TILE, count=len(expected))
@@ -86,7 +86,7 @@ def test_offsets_that_some_words_would_reach_more_often_are_refused(kind: str) -
 def test_few_samples_are_drawn_without_a_kernel_and_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across the end of a batch, and from the head of a later tile; what the allowance does not cover is left to the kernel."""
     for scale in (Fraction(7, 3), Fraction(10**12 + 7, 8)):
-        for start, count in ((0, 700), (thresholds.BATCH - 1400, 2000), (sampler.TILE, 5)):
+        for start, count in ((0, 700), (distributions.BATCH - 1400, 2000), (sampler.TILE, 5)):
             with monkeypatch.context() as patch:
                 expected = DRAW[kind](KEY, scale, start=start, count=count)
                 patch.setattr(sampler, "_ALLOWANCE", sampler._Allowance())

@@ -10,14 +10,14 @@ from fractions import Fraction
 import psycopg
 import pytest
 
-from dpdist.privacy import triggers
+from dpdist.privacy import roles
 from dpdist.privacy.accounting import Loss
 from tests.postgres import Server
 from tests.privacy.test_roles import Database, charged, granted
 
 FUNCTIONS = {
     name: text
-    for text in triggers.STATEMENTS
+    for text in roles.STATEMENTS
     for name in re.findall(r"CREATE OR REPLACE FUNCTION (\w+)\(\) RETURNS trigger", text)
 }
 
@@ -94,7 +94,7 @@ def database(postgres: Server) -> Iterator[Database]:
 
 def test_every_condition_has_a_forgery() -> None:
     assert set(conditions()) == set(FORGED)
-    assert sum(text.count("RAISE") for text in triggers.STATEMENTS) == 3
+    assert sum(text.count("RAISE") for text in roles.STATEMENTS) == 3
 
 
 def run(database: Database, *statements: str, trigger: str | None = None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.process.durable import sync_path
+from dpdist.process.private import sync_path
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc, which syncs nothing")

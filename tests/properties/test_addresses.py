@@ -19,7 +19,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import story
 from dpdist.release.context import Context, silent
-from dpdist.release.exact import draw
+from dpdist.release.measure import draw
 from dpdist.release.story import Release
 from dpdist.release.workspace import StoredVector
 from dpdist.spec import load

@@ -13,7 +13,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.operators import Dense, Kronecker, ListedRanges, Operator
 from dpdist.workloads import Workload, integer_basis, marginals, predicates, union
 from dpdist.workloads.basis import column_codes
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 
 DOMAIN = Domain(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.quantities.counts import Distances, PersonsByGroup
+from dpdist.quantities.base import Distances, PersonsByGroup
 from dpdist.quantities.sums import Shares
 from dpdist.release import verification
 from dpdist.spec import Job, checks, load

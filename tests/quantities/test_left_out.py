@@ -10,8 +10,7 @@ import pytest
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
-from dpdist.quantities.beyond import SEEN
-from dpdist.quantities.left_out import NoisyCounts
+from dpdist.quantities.beyond import SEEN, NoisyCounts
 
 MOST = 200
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.errors import InvalidSpec
-from dpdist.records import csv_blocks, csv_lines
+from dpdist.records import csv_lines
 from dpdist.records.csv_grammar import PLAIN, Broken, Grammar, check_dates, is_encoding, records_in
 from dpdist.records.formats.base import WantedRows
 from dpdist.records.formats.csv import dates_of_texts, unpacked
@@ -154,7 +154,7 @@ def test_numbers_are_what_their_own_text_says(texts: list[str], grammar: Grammar
 
 
 def test_records_of_16_mib_are_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_blocks, "LONGEST", 10)
+    monkeypatch.setattr(csv_lines, "LONGEST", 10)
     for size in (1, 7, 10):
         assert rows(b"a,1\n" + b"b" * 8 + b",2\n", size=size)[1] == ["b" * 8, "2"]
         with pytest.raises(InvalidSpec, match=r"a line is longer than 16 MiB; .* \(line 2\)"):

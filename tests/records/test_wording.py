@@ -75,6 +75,7 @@ FIXED = {
     "error",  # of dpdist.domain.times, which quotes nothing of a record
     "error.strerror",
     "extra",
+    "needed",
     "float(kinds)",
     "found",
     "kind",

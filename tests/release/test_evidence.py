@@ -13,7 +13,7 @@ import pytest
 from dpdist.errors import LedgerError
 from dpdist.machine.objects import place_at
 from dpdist.privacy.ledger import Ledger, opened
-from dpdist.release import evidence
+from dpdist.release import refusals
 from tests import small
 
 CAP = {"dataset": "small", "cap": {"rho": 0.15}}
@@ -102,5 +102,5 @@ def test_few_certificates_are_read_and_those_of_known_releases_are_not(tmp_path:
     for number in range(700):
         (tmp_path / f"r{number:03d}").mkdir()
     with mock.patch("dpdist.page.report.published_certificate", return_value=None) as read:
-        evidence.check_published(ledger, place_at(tmp_path / "next"))
+        refusals.check_published(ledger, place_at(tmp_path / "next"))
     assert [call.args[0].name for call in read.call_args_list] == [f"r{number}" for number in range(699, 635, -1)]

@@ -21,8 +21,7 @@ import yaml
 
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.base import Grid
-from dpdist.grids.filters import FilterGrid
-from dpdist.grids.series import SeriesGrid, rounded_up
+from dpdist.grids.filters import FilterGrid, SeriesGrid, rounded_up
 from dpdist.grids.triangular import TriangularGrid, triangular_grid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store

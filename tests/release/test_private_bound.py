@@ -19,9 +19,9 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
+from dpdist.release.chosen import preliminary_of
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
-from dpdist.release.private_bound import choice_of
 from dpdist.spec import load
 from tests import small
 
@@ -131,7 +131,7 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
     path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
     context, job = Context(home, Store(home / "store"), inline(), silent), load(path)
-    before = choice_of(job)
+    before = preliminary_of(job)
     assert before is not None
     errors = before.errors(partial(selecting._planned, context, before))
     bounds = [2, 3, 12, MOST]

@@ -21,14 +21,14 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.page.declared import edges_sentences
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.edges import edges_rule
 from dpdist.privacy.ledger import Ledger, opened
+from dpdist.privacy.quantiles import edges_rule
 from dpdist.release import selecting
 from dpdist.release.chosen import found_before, preliminary_of
 from dpdist.release.context import Context, silent
 from dpdist.release.count import files_of
 from dpdist.release.plan import plan
-from dpdist.release.private_edges import EdgesChoice, inner_edges
+from dpdist.release.private_choices import EdgesChoice, inner_edges
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from dpdist.spec.attributes.edges import Edges

@@ -18,7 +18,8 @@ from dpdist.page.beyond import beyond_sentences
 from dpdist.privacy.bounds import WHOLES, counts_by_size, shares
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
-from dpdist.release.private_bound import BoundChoice, choice_of
+from dpdist.release.chosen import preliminary_of
+from dpdist.release.private_bound import BoundChoice
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from tests import small
@@ -82,7 +83,7 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
         assert own is not None
         assert choice is not None
     loss = done.job.declared.guarantee.budget.loss
-    choice_made = choice_of(done.job.declared)
+    choice_made = preliminary_of(done.job.declared)
     assert choice_made is not None
     part, each = shares(loss, Fraction(1, 5))[0], 2 if budget == "rho" else 1
     assert choice_made.rule == counts_by_size(WIDEST, part, neighbours, each=each, parts=WHOLES)

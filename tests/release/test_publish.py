@@ -200,7 +200,7 @@ def test_what_does_not_fit_names_what_does(home: Path) -> None:
     path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
     tiny = engine.Engine(workers=1, memory_bytes=1_160_000, threads=1, connect=None, local=True)
     context = Context(home, state.store_of(home), tiny, silent)
-    with pytest.raises(OutOfMemory, match=r"optimising strategy 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
+    with pytest.raises(OutOfMemory, match=r"planning 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
         plan(context, load(path))
 
 

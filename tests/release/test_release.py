@@ -24,7 +24,7 @@ import dpdist as dp
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
-from dpdist.mechanisms import coa as coa_mechanism
+from dpdist.mechanisms import optimised
 from dpdist.page import report, rows
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure, planning, story
@@ -101,7 +101,7 @@ def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.
     def solved_again(*_: object, **__: object) -> None:
         raise AssertionError("optimised again")
 
-    monkeypatch.setattr(coa_mechanism, "coa", solved_again)
+    monkeypatch.setattr(optimised, "coa", solved_again)
     second = run(small.write(data, release="small-2", budget={"rho": 0.05}), home)
     assert second.plan.grid.digest == first.plan.grid.digest
     assert second.plan.noise.scale > first.plan.noise.scale
@@ -795,11 +795,11 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         planning.strategy_of(context, spec, "coa", "l2")
     starts: list[Any] = []
-    original = coa_mechanism.coa
-    monkeypatch.setattr(coa_mechanism, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
+    original = optimised.coa
+    monkeypatch.setattr(optimised, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
     quiet = Context(home, Store(home / "store"), engine.inline(), silent)
     assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))
-    monkeypatch.setattr(coa_mechanism, "coa", None)
+    monkeypatch.setattr(optimised, "coa", None)
     assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6

@@ -18,7 +18,7 @@ from dpdist.page import editions, report
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, opened
-from dpdist.release import sealing
+from dpdist.release import publish
 from tests import small
 from tests.command_line import CommandLine
 
@@ -226,7 +226,7 @@ def kill_after(call: Callable[..., Any]) -> Callable[..., Any]:
 EVENTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "before the ledger names the certificate": (Ledger, "publish", kill),
     "after it": (Ledger, "publish", kill_after(Ledger.publish)),
-    "before it is signed": (sealing.signatures, "sign", kill),
+    "before it is signed": (publish.signatures, "sign", kill),
     "before the folder has its name": (report, "move_into_place", kill),
     "after the folder has it": (report, "move_into_place", kill_after(report.move_into_place)),
 }

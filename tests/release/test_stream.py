@@ -19,7 +19,7 @@ from dpdist.arrays.past import Root, root_of
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.filters import FilterGrid
 from dpdist.machine.store import Store
-from dpdist.mechanisms.triangular import Triangular
+from dpdist.mechanisms.filters import Triangular
 from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened

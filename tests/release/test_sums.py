@@ -238,9 +238,11 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
 
 def noises_of(planned: Any, draws: int) -> np.ndarray:
     """What the noise of so many releases makes of their answers, (draws, queries): drawn on the grid, read as answers are."""
-    reader, rows = planned.grid.reader(planned.workload), planned.grid.rows
+    grid, rows = planned.grid, planned.grid.rows
     probes = (2**20 * np.eye(rows)).astype(np.int64)
-    read = [reader.answers(Held(each), planned.noise, Wanted("answers", False), Remembering()) for each in probes]
+    read = [
+        grid.answers(planned.workload, Held(each), planned.noise, Wanted("answers", False), Remembering()) for each in probes
+    ]
     weights = np.array([held(each.answer) for each in read]) / 2**20
     drawn = planned.noise.draw(b"4" * 32, count=draws * rows).reshape(draws, rows)
     return np.asarray(drawn @ weights / planned.job.measured.domain.shares_per_record)

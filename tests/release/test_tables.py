@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.joint import JOINT_CELLS
+from dpdist.grids.dense import JOINT_CELLS
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release import plan

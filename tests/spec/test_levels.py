@@ -14,9 +14,9 @@ from dpdist.domain.times import Every, Times
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.page import rows
 from dpdist.page.words import Words, titles
-from dpdist.release.method import method
+from dpdist.release.certificate import method
 from dpdist.spec import Job, load
-from dpdist.spec.levels import level_of
+from dpdist.spec.attributes.base import level_of
 from tests import small
 
 
@@ -76,7 +76,7 @@ def test_hours_lie_in_days_and_months_in_years() -> None:
 def test_steps_that_are_no_parts_are_refused(
     attribute: Attribute, every: Every, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdist.spec.levels.MOST_STEPS", 32)
+    monkeypatch.setattr("dpdist.spec.attributes.base.MOST_STEPS", 32)
     with pytest.raises(InvalidInput, match=told):
         level_of(attribute, "a", every)
 

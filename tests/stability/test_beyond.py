@@ -44,7 +44,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     bounds = BOUNDS[name]
     source = sources.source_of(form(data, folder), columns={}, **bounds)
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
-    return counting.beyond_bounds(source, domain(), rule, persons=name == "persons").values
+    return counting.beyond_bounds(source, domain(), rule, persons=name == "persons").counts
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

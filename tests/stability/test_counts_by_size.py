@@ -14,7 +14,7 @@ from dpdist.domain.amounts import Amounts
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import UNIT_BITS, counts_by_size
 from dpdist.privacy.protection import Protection
-from dpdist.records import beyond, per_person, sources
+from dpdist.records import beyond, sources
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
 
 MOST = 4
@@ -116,7 +116,7 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
 
 def test_a_person_in_several_bins_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had a person as many keys as batches, one person would move two bins."""
-    monkeypatch.setattr(per_person, "person_hashes", _by_place)
+    monkeypatch.setattr(beyond, "person_hashes", _by_place)
     protection = Protection.from_facts({"neighbours": "add-remove", "most_records": MOST, "person": "who"})
     base = binned(FILE, tmp_path / "base", as_folder)
     moved = [binned(data, tmp_path / str(n), as_folder) - base for n, data in enumerate(changed(FILE, protection))]

@@ -20,7 +20,7 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.quantities.counts import Distances, RecordCounts
+from dpdist.quantities.base import Distances, RecordCounts
 from dpdist.records import counting, persons, sources
 from dpdist.release import count
 from dpdist.release.context import Context, silent

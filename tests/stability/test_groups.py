@@ -17,7 +17,7 @@ from dpdist.grids.dense import DenseGrid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
-from dpdist.quantities import counts
+from dpdist.quantities import base
 from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_groups
 from dpdist.release.context import Context, silent
@@ -155,7 +155,7 @@ def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
         return true(rows, group, 99, 1) if fault == "groups of totals are forgotten" else true(rows, group, groups, 99)
 
     if fault == "tables are added up":  # as if a person in l groups of one table were in no other one
-        monkeypatch.setattr(counts.PersonsByGroup, "stability", lambda self, moved: self.of.stability(moved))
+        monkeypatch.setattr(base.PersonsByGroup, "stability", lambda self, moved: self.of.stability(moved))
     else:
         monkeypatch.setattr(persons, "first_of_groups", wrong)
     made = in_all(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)

@@ -25,7 +25,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
 from dpdist.privacy.protection import ProtectedPersons, Protection, RecordsInSteps
-from dpdist.quantities.counts import Distances
+from dpdist.quantities.base import Distances
 from dpdist.records import counting
 from dpdist.records.tabulated import counted_rows
 from dpdist.release.context import Context, silent

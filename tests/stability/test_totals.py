@@ -321,7 +321,9 @@ def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monke
     monkeypatch.setattr(pure_terms, "grid_bits", lambda shares: -4)
     bound = totals.Totals(1, 1, 2, (6, 3), (3, 6))
     term = Term((0, 1), (0.5 * np.eye(2), 0.5 * np.eye(2)))
-    grid = pure_terms.pure_term_grid([term], (2, 2), neighbours=neighbours, most_records=1, groups=((0,),), totals=bound)
+    monkeypatch.setattr(totals.Totals, "of", lambda domain: bound)
+    domain = Domain.of_shape((2, 2))
+    grid = pure_terms.pure_term_grid([term], domain, neighbours=neighbours, most_records=1, groups=((0,),))
     (whole,) = grid.terms
     assert whole.shift > 0
     people = [np.multiply.outer(group, ends) for group in np.eye(2, dtype=int) for ends in (bound.none, bound.full)]

@@ -24,8 +24,7 @@ from dpdist.strategies import (
     low_rank,
     wavelet,
 )
-from dpdist.strategies.cuboids import bmax
-from dpdist.strategies.marginal_optima import marginal_optimum
+from dpdist.strategies.marginal_optima import bmax, marginal_optimum
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -40,7 +39,7 @@ from dpdist.workloads import (
     union,
 )
 from dpdist.workloads.filters import running_sum
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 
 WORKLOADS: dict[str, Workload] = {
     "ranges": all_ranges(16),

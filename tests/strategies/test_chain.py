@@ -9,11 +9,11 @@ import pytest
 
 from dpdist.errors import Cancelled
 from dpdist.operators import Matrix
-from dpdist.strategies import chain as chains
-from dpdist.strategies import coa, dual_bound, inexact, problem
+from dpdist.strategies import coa, dual_bound, fixed_point, problem
+from dpdist.strategies import problem as chains
 from dpdist.strategies.base import Step
-from dpdist.strategies.chain import Chain, chain_of
-from dpdist.strategies.inexact import nearly_diagonal_start, newton_step
+from dpdist.strategies.fixed_point import nearly_diagonal_start, newton_step
+from dpdist.strategies.problem import Chain, chain_of
 from dpdist.strategies.split import decomposed, split_of
 from dpdist.workloads import all_ranges, prefix, random_ranges
 
@@ -151,7 +151,7 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
     diagonal, spectra = at(point)
     move, products = newton_step(split, spectra, diagonal, residual(point), 1e-5)
     np.testing.assert_allclose(jacobian @ move, -residual(point), atol=1e-4 * np.abs(residual(point)).max())
-    assert 0 < products <= inexact.INNER_STEPS
+    assert 0 < products <= fixed_point.INNER_STEPS
 
 
 def test_large_grams_take_few_eigendecompositions() -> None:

@@ -12,8 +12,8 @@ from dpdist.operators import Haar
 from dpdist.strategies import coa, dual_bound, effort, gaussian, identity, matrix_mechanism_cost, singular_value_bound
 from dpdist.strategies.barrier import evaluate, hessian_product
 from dpdist.strategies.base import Step
-from dpdist.strategies.newton import hessian_product as primal_hessian_product
-from dpdist.strategies.newton import newton_direction, objective_and_gradient
+from dpdist.strategies.optimum import hessian_product as primal_hessian_product
+from dpdist.strategies.optimum import newton_direction, objective_and_gradient
 from dpdist.strategies.problem import Summand, problem_of
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import all_ranges, discrete, explicit, marginals, prefix, random_ranges, related

@@ -12,7 +12,7 @@ import dpdist as dp
 from dpdist.stability import Distance
 from dpdist.strategies import visits
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.dual_weights import dual_weights
+from dpdist.strategies.bounds import dual_weights
 from dpdist.strategies.groups import persons_by_cell
 from dpdist.strategies.visits import persons_by_step, steps_bound
 from dpdist.workloads import Workload, filtered
@@ -37,11 +37,11 @@ def of_persons(workload: Workload) -> Strategy:
 
 
 SWITCHES: dict[str, tuple[int, Callable[[Workload], Strategy], Workload]] = {
-    "dpdist.strategies.inexact.SINGLE_CELLS": (1, optimum, sums(48)),
+    "dpdist.strategies.fixed_point.SINGLE_CELLS": (1, optimum, sums(48)),
     "dpdist.strategies.barrier.SINGULAR_CELLS": (0, optimum, sums(48)),
     "dpdist.strategies.barrier.HESSIAN_CELLS": (0, optimum, tables()),
     "dpdist.strategies.groups.ALWAYS_LISTED": (0, of_persons, sums(5)),
-    "dpdist.strategies.dual_weights.MOST_CELLS": (1, optimum, sums(48)),
+    "dpdist.strategies.bounds.MOST_CELLS": (1, optimum, sums(48)),
 }
 """The limit, a value that the case lies beyond, and what is solved."""
 

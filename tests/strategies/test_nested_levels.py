@@ -19,12 +19,11 @@ from dpdist.operators import Matrix
 from dpdist.sizes import Sizes
 from dpdist.strategies.base import ignore
 from dpdist.strategies.needs import Limits
-from dpdist.strategies.nested_levels import nested
-from dpdist.strategies.node_weights import _Search, node_weights, root_of_dual, square_root_poles
+from dpdist.strategies.nested_levels import _Search, nested, node_weights, root_of_dual, square_root_poles
 from dpdist.strategies.optimum import coa
 from dpdist.workloads import Workload, prefix
-from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.nested import Hierarchy, nested_of
+from dpdist.workloads.products import listed_marginals
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 
@@ -199,5 +198,5 @@ def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: P
 def test_a_search_that_takes_all_its_steps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     search = _Search(Passes.of(hierarchy(0, 3, 4, 3, unlike=True))[0])
     assert search.least(1e-9, ignore)[2] == "converged"
-    monkeypatch.setattr("dpdist.strategies.node_weights.MOST_STEPS", 2)
+    monkeypatch.setattr("dpdist.strategies.nested_levels.MOST_STEPS", 2)
     assert search.least(1e-9, ignore)[2] == "iteration limit"

@@ -23,8 +23,7 @@ from dpdist.spec import load
 from dpdist.strategies import coa
 from dpdist.strategies import oblique_bases as module
 from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.oblique_bases import _DirectionCost, _share, oblique
-from dpdist.strategies.residual_bases import residual
+from dpdist.strategies.oblique_bases import _DirectionCost, _share, oblique, residual
 from dpdist.workloads import Block, Workload, marginals
 from tests import small
 from tests.readers import errors_of

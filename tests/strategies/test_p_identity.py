@@ -16,7 +16,7 @@ from dpdist.release.plan import plan
 from dpdist.spec import load
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.base import Step
-from dpdist.strategies.learnt_queries import cost_and_gradient, learnt
+from dpdist.strategies.learnt_products import cost_and_gradient, learnt
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE

@@ -23,8 +23,8 @@ from dpdist.spec import load
 from dpdist.strategies import coa, dual_bound, identity
 from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.strategies.needs import product_bytes
+from dpdist.strategies.oblique_bases import residual
 from dpdist.strategies.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound
-from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
 

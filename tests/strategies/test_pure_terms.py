@@ -27,7 +27,7 @@ from dpdist.strategies.learnt_products import _Factor
 from dpdist.strategies.pure_marginals import log_cost
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
 from dpdist.workloads import Block, Workload, explicit, marginals, prefix
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from tests import small
 
 
@@ -107,10 +107,10 @@ def test_answers_and_variances_are_those_of_dense_algebra(name: str) -> None:
     workload, strategy = STRATEGIES[name]
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     shape = workload.domain.shape
-    noise, reader = Noise(LAPLACE, 1000), grid.reader(workload)
+    noise = Noise(LAPLACE, 1000)
 
     def answers(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        found = reader.answers(Held(z), noise, Wanted("answers", False), InMemory())
+        found = grid.answers(workload, Held(z), noise, Wanted("answers", False), InMemory())
         return held(found.answer), held(found.error), held(found.half_width)
 
     x = np.random.default_rng(0).integers(0, 10**6, int(np.prod(shape)))
@@ -179,7 +179,7 @@ def test_the_cost_that_is_claimed_is_that_of_the_answers_as_they_are_read(sizes:
     grid = found.grid(workload, neighbours="add-remove", most_records=1)
     noise = Noise(LAPLACE, grid.sensitivity)
     nothing = Held(np.zeros(grid.rows, dtype=np.int64))
-    errors = held(grid.reader(workload).answers(nothing, noise, Wanted("everything", False), InMemory()).error)
+    errors = held(grid.answers(workload, nothing, noise, Wanted("everything", False), InMemory()).error)
     variances = float(np.sum((workload.weights * errors) ** 2))
     assert found.workload_cost == pytest.approx(variances, rel=1e-6)
 

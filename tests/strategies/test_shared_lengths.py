@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.strategies import laplace_bound, p_identity
-from dpdist.strategies.bounds import singular_value_bound
-from dpdist.strategies.shared_lengths import shared_length_bound
+from dpdist.strategies.bounds import shared_length_bound, singular_value_bound
 from dpdist.workloads import all_ranges, marginals, prefix
 
 
@@ -95,6 +94,6 @@ def test_it_is_never_below_the_singular_value_bound() -> None:
 def test_of_more_cells_it_is_twice_the_singular_value_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = prefix(16)
     whole, plain = laplace_bound(workload), 2 * singular_value_bound(workload)
-    monkeypatch.setattr("dpdist.strategies.shared_lengths.CELLS", 15)
+    monkeypatch.setattr("dpdist.strategies.bounds.CELLS", 15)
     assert laplace_bound(workload) == pytest.approx(plain)
     assert whole > 1.2 * plain

@@ -17,8 +17,7 @@ from dpdist.stability import Distance
 from dpdist.strategies import visits
 from dpdist.strategies.persons import length, persons_bound, root_of
 from dpdist.strategies.proofs import SINGLE, MarkovChain, PersonsBound
-from dpdist.strategies.step_chains import _started, slopes
-from dpdist.strategies.visits import persons_by_step, steps_bound
+from dpdist.strategies.visits import _started, persons_by_step, slopes, steps_bound
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.filters import exponential, running_sum
 
@@ -145,12 +144,12 @@ def test_longer_steps_bound_less(monkeypatch: pytest.MonkeyPatch) -> None:
     workload, moved = filtered(48, "x0", [exponential(0.95, 48)]), visiting(3, 11)
     whole = steps_bound(workload, moved)
     found = [whole.lower_bound]
-    monkeypatch.setattr("dpdist.strategies.step_chains.COARSE_STEPS", 12)
+    monkeypatch.setattr("dpdist.strategies.visits.COARSE_STEPS", 12)
     again = steps_bound(workload, moved)
     assert again.spread == 1
     assert again.lower_bound == pytest.approx(whole.lower_bound, rel=5e-3)
     for work, spread in ((24**3 * 3, 2), (0, 4)):
-        monkeypatch.setattr("dpdist.strategies.step_chains.WORK", work)
+        monkeypatch.setattr("dpdist.strategies.visits.WORK", work)
         bound = steps_bound(workload, moved)
         assert bound.chain is not None
         assert (bound.spread, bound.chain.separation * spread >= 11) == (spread, True)

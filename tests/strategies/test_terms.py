@@ -43,7 +43,7 @@ from dpdist.workloads import (
     relative,
     union,
 )
-from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.products import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 from tests import small
 from tests.readers import of_block
@@ -122,9 +122,9 @@ def test_terms_of_tiny_weight_beside_large_ones_are_exact(seed: int, shape: list
     terms = (Term(axes, factors), Term(axes, factors, 2.0**weight), Term(axes[:1], (contrasts(shape[0]),), 2.0**weight))
     if (60 + 30 + weight) // len(shape) < 12:
         with pytest.raises(InvalidInput, match="bits for each; combine fewer attributes"):
-            term_grid(terms, tuple(shape), neighbours="add-remove", most_records=1)
+            term_grid(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
         return
-    found = term_grid(terms, tuple(shape), neighbours="add-remove", most_records=1)
+    found = term_grid(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
     assert found.sensitivity <= 2.0**30 * 1.01 + 2 * math.sqrt(found.rows)
     table = np.zeros(shape, dtype=np.int64)
     table.flat[state.integers(table.size)] = 2**32 - 7
@@ -169,7 +169,7 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
-    found = [of_block(workload, grid, block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
+    found = [of_block(grid, block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-6)
     spread = workload.unweighted.dense() @ np.linalg.pinv(strategy.matrix())
@@ -353,7 +353,7 @@ def test_refusals() -> None:
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     with pytest.raises(InvalidInput, match="not a product over attributes"):
-        of_block(either, grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise(GAUSSIAN, 1))
+        of_block(grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise(GAUSSIAN, 1))
 
 
 WIDE = Domain((Attribute("age", edges=tuple(range(13))), Attribute("sex", categories=("m", "f"))))
@@ -373,7 +373,7 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
     x = np.random.default_rng(5).integers(0, 2**31 // 30, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
     z = tables_of(grid, x, workload.domain.shape)
-    found = [of_block(workload, grid, block, z, noise) for block in workload.blocks]
+    found = [of_block(grid, block, z, noise) for block in workload.blocks]
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-3, rtol=0)
     assert (errors**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
@@ -403,9 +403,7 @@ def test_large_products_cost_seconds() -> None:
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(0).integers(0, 2**20, workload.shape[1])
-    answers, _ = of_block(
-        workload, grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise(GAUSSIAN, 2**31)
-    )
+    answers, _ = of_block(grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise(GAUSSIAN, 2**31))
     np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
 
 

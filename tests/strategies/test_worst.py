@@ -22,7 +22,7 @@ from dpdist.spec import load
 from dpdist.strategies import Strategy, coa, marginal_minimax, worst
 from dpdist.strategies.base import Step
 from dpdist.strategies.needs import effort
-from dpdist.strategies.products import kronecker_worst
+from dpdist.strategies.product_bound import kronecker_worst
 from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges, related, union
 from tests import small

@@ -129,12 +129,11 @@ class Bucket(Place):
         return digest.hexdigest(), size, found.meta["e_tag"]
 
     def write(self, name: str, data: Any, *, lasting: bool = False) -> str | None:
-        del lasting  # an object store confirms a write when it is durable
+        # an object store confirms a write when it is durable
         with self.refusing("written", name):
             return obstore.put(self._writer(data), self._key(name), data)["e_tag"]
 
     def create(self, name: str, data: bytes, *, lasting: bool = False) -> bool:
-        del lasting
         with self.refusing("written", name):
             try:
                 obstore.put(self._writer(data), self._key(name), data, mode="create")
@@ -282,7 +281,6 @@ def _settings() -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=64)
 def _client_of(url: str, briefly: bool, settings: tuple[tuple[str, str], ...]) -> Any:
     """The client of a URL, made once for what the environment says: making one takes some milliseconds."""
-    del settings
     return _opened(url, retry_config=_BRIEFLY) if briefly else _opened(url)
 
 

@@ -19,8 +19,7 @@ from typing import Any
 from dpdist.errors import StoreError
 from dpdist.machine import drafts
 from dpdist.machine.objects.base import Entry, Place, Seen
-from dpdist.process.durable import sync_folders, sync_path, sync_tree
-from dpdist.process.private import private_folder
+from dpdist.process.private import private_folder, sync_folders, sync_path, sync_tree
 
 SETTLED_SECONDS = 2.0
 """A file that was written more lately could be written again within the same tick of its file system's clock."""

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from dpdist.privacy.accounting.amounts import probability
-from dpdist.privacy.normal import log_cdf
-from dpdist.privacy.roots import brentq, least_value
+from dpdist.privacy.roots import brentq, least_value, log_cdf
 
 LOG_ERROR = 1e-14
 """Of logarithms of the normal distribution, relative to them."""

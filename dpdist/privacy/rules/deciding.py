@@ -9,20 +9,8 @@ from dpdist.errors import LedgerError, ReleaseConflict
 from dpdist.privacy.approvals import is_signed
 from dpdist.privacy.facts import cap_facts
 from dpdist.privacy.receipts import Receipt
+from dpdist.privacy.rules import commands
 from dpdist.privacy.rules.charging import declared, reserve
-from dpdist.privacy.rules.commands import (
-    Abort,
-    Approve,
-    BeginDrawing,
-    ChangeCap,
-    Command,
-    Commit,
-    Declare,
-    NameApprovers,
-    NameSigner,
-    Publish,
-    Reserve,
-)
 from dpdist.privacy.rules.state import LedgerEvent, State
 from dpdist.privacy.signatures import HEXADECIMAL
 
@@ -30,7 +18,7 @@ SIGNERS = "signers of certificates"
 """What rows that name a signer have in place of a release: no release can have this name."""
 
 
-def decide(state: State, command: Command) -> tuple[LedgerEvent, ...]:
+def decide(state: State, command: commands.Command) -> tuple[LedgerEvent, ...]:
     """The events that a command leads to, in their order; none for one that was done before.
 
     Raises: LedgerError and its kinds when a rule of the ledger refuses the command.
@@ -51,13 +39,13 @@ def needed(receipt: Receipt | None, release: str, attempt: int, binding: str, st
     return receipt
 
 
-def _begin(state: State, command: BeginDrawing) -> tuple[LedgerEvent, ...]:
+def _begin(state: State, command: commands.BeginDrawing) -> tuple[LedgerEvent, ...]:
     states = ("reserved", "drawing", "committed")
     receipt = needed(state.release, command.release, command.attempt, command.binding, states)
     return (_moves(receipt, "drawing"),) if receipt.state == "reserved" else ()
 
 
-def _commit(state: State, command: Commit) -> tuple[LedgerEvent, ...]:
+def _commit(state: State, command: commands.Commit) -> tuple[LedgerEvent, ...]:
     receipt = needed(state.release, command.release, command.attempt, command.binding, ("drawing", "committed"))
     if receipt.state == "drawing":
         return (_moves(receipt, "committed", measurement_digest=command.measurement),)
@@ -66,7 +54,7 @@ def _commit(state: State, command: Commit) -> tuple[LedgerEvent, ...]:
     return ()
 
 
-def _abort(state: State, command: Abort) -> tuple[LedgerEvent, ...]:
+def _abort(state: State, command: commands.Abort) -> tuple[LedgerEvent, ...]:
     receipt = state.release
     if receipt is None or receipt.state not in ("reserved", "aborted"):
         found = "unknown" if receipt is None else receipt.state
@@ -80,7 +68,7 @@ def _moves(receipt: Receipt, kind: str, **facts: str) -> LedgerEvent:
     return LedgerEvent(kind, receipt.dataset, receipt.release, receipt.attempt, facts)
 
 
-def _declare(state: State, command: Declare) -> tuple[LedgerEvent, ...]:
+def _declare(state: State, command: commands.Declare) -> tuple[LedgerEvent, ...]:
     known = state.dataset
     if known is None:
         return (declared(command),)
@@ -92,7 +80,7 @@ def _declare(state: State, command: Declare) -> tuple[LedgerEvent, ...]:
     return ()
 
 
-def _change_cap(state: State, command: ChangeCap) -> tuple[LedgerEvent, ...]:
+def _change_cap(state: State, command: commands.ChangeCap) -> tuple[LedgerEvent, ...]:
     dataset, known, new = command.dataset, state.dataset, command.cap
     if not command.why.strip():
         raise LedgerError("a cap is a promise to the people in the data: say why it changes, with --why")
@@ -117,7 +105,7 @@ def _change_cap(state: State, command: ChangeCap) -> tuple[LedgerEvent, ...]:
     return (LedgerEvent("capped", dataset, f"budget of {dataset}", known.caps + 1, facts),)
 
 
-def _name_approvers(state: State, command: NameApprovers) -> tuple[LedgerEvent, ...]:
+def _name_approvers(state: State, command: commands.NameApprovers) -> tuple[LedgerEvent, ...]:
     dataset, approvers = command.dataset, command.approvers
     if not command.why.strip() or not command.who:
         raise LedgerError("approvals are a promise to the people in the data: say why they change, with --why")
@@ -129,7 +117,7 @@ def _name_approvers(state: State, command: NameApprovers) -> tuple[LedgerEvent, 
     return (LedgerEvent("approvers", dataset, f"approvers of {dataset}", state.dataset.named + 1, facts),)
 
 
-def _approve(state: State, command: Approve) -> tuple[LedgerEvent, ...]:
+def _approve(state: State, command: commands.Approve) -> tuple[LedgerEvent, ...]:
     dataset, key = command.dataset, command.key
     if state.dataset is None or not state.dataset.approvers.needed:
         raise LedgerError(
@@ -147,7 +135,7 @@ def _approve(state: State, command: Approve) -> tuple[LedgerEvent, ...]:
     return (LedgerEvent("approved", dataset, command.release, len(state.approvals) + 1, facts),)
 
 
-def _name_signer(state: State, command: NameSigner) -> tuple[LedgerEvent, ...]:
+def _name_signer(state: State, command: commands.NameSigner) -> tuple[LedgerEvent, ...]:
     if not HEXADECIMAL.fullmatch(command.key):
         raise LedgerError(
             "a signer is named by its public key, 64 hexadecimal digits, as 'dpdist keys public --hex' prints it"
@@ -157,7 +145,7 @@ def _name_signer(state: State, command: NameSigner) -> tuple[LedgerEvent, ...]:
     return (LedgerEvent("signer", "", SIGNERS, len(state.signers) + 1, {"key": command.key}),)
 
 
-def _publish(state: State, command: Publish) -> tuple[LedgerEvent, ...]:
+def _publish(state: State, command: commands.Publish) -> tuple[LedgerEvent, ...]:
     receipt, publication = state.release, command.publication
     if receipt is None or receipt.state != "committed":
         found = "not charged" if receipt is None else receipt.state
@@ -168,20 +156,20 @@ def _publish(state: State, command: Publish) -> tuple[LedgerEvent, ...]:
         )
     if publication in state.publications:
         return ()
-    signer = _name_signer(state, NameSigner(publication.key))
+    signer = _name_signer(state, commands.NameSigner(publication.key))
     number = len(state.publications) + 1
     return (*signer, LedgerEvent("published", receipt.dataset, receipt.release, number, publication.facts()))
 
 
 _RULES: Mapping[type, Callable[[State, Any], tuple[LedgerEvent, ...]]] = {
-    Reserve: reserve,
-    BeginDrawing: _begin,
-    Commit: _commit,
-    Abort: _abort,
-    Declare: _declare,
-    ChangeCap: _change_cap,
-    NameApprovers: _name_approvers,
-    Approve: _approve,
-    NameSigner: _name_signer,
-    Publish: _publish,
+    commands.Reserve: reserve,
+    commands.BeginDrawing: _begin,
+    commands.Commit: _commit,
+    commands.Abort: _abort,
+    commands.Declare: _declare,
+    commands.ChangeCap: _change_cap,
+    commands.NameApprovers: _name_approvers,
+    commands.Approve: _approve,
+    commands.NameSigner: _name_signer,
+    commands.Publish: _publish,
 }

@@ -1,4 +1,4 @@
-"""Files in Arrow's IPC format (Feather), batch by batch."""
+"""Files whose columns have types: Parquet and Arrow."""
 
 from __future__ import annotations
 
@@ -48,3 +48,39 @@ def _opened(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
     import pyarrow as pa
 
     return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+
+
+class Parquet(TypedFormat):
+    """Tables of typed columns."""
+
+    name = "parquet"
+    endings = (".parquet",)
+
+    def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
+        import pyarrow.parquet
+
+        with explained(tags.called), HashedFile(path, tags) as file:
+            groups = int(pyarrow.parquet.ParquetFile(file).num_row_groups)
+        return [Partition(path, group, tags, named) for group in range(groups)]
+
+    def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_schema(file)
+
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet
+
+        parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
+        check_names(parquet.schema_arrow.names, reading.columns, partition.called, list(dict(partition.named)))
+        yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=list(reading.columns))
+
+    def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet
+
+        yield from pyarrow.parquet.ParquetFile(file).iter_batches()
+
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+        import pyarrow.parquet
+
+        return bool(pyarrow.parquet.read_metadata(file).num_rows == 0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpdist.records.formats.arrays import Npy, Zarr
-from dpdist.records.formats.arrow import Arrow
+from dpdist.records.formats.arrow import Arrow, Parquet
 from dpdist.records.formats.base import Format, RowFormat
 from dpdist.records.formats.csv import Csv
 from dpdist.records.formats.json_lines import JsonLines
-from dpdist.records.formats.parquet import Parquet
 
 FORMATS: list[Format] = [Parquet(), Arrow(), Csv(), JsonLines(), Npy(), Zarr()]
 

@@ -14,10 +14,8 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import FoundValues, Values
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.dates import Dates
-from dpdist.spec.attributes.edges import Edges
-from dpdist.spec.attributes.numbers import Numbers
-from dpdist.spec.attributes.private import Private
-from dpdist.spec.attributes.private_edges import PrivateEdges
+from dpdist.spec.attributes.edges import Edges, Numbers
+from dpdist.spec.attributes.private import Private, PrivateEdges
 from dpdist.spec.kinds import Family, OfKinds
 from dpdist.spec.values import DayOrTime, Text, Titled
 

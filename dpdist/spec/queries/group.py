@@ -10,15 +10,11 @@ from pydantic import model_validator
 from dpdist.domain import Domain
 from dpdist.spec.kinds import Family, OfKinds
 from dpdist.spec.queries.base import QueryKind
-from dpdist.spec.queries.cdf import CdfQuery
-from dpdist.spec.queries.dnf import DnfQuery
 from dpdist.spec.queries.filters import FiltersQuery
 from dpdist.spec.queries.importance import IMPORTANCE, ErrorTarget, Importance
 from dpdist.spec.queries.marginals import MarginalsQuery
-from dpdist.spec.queries.predicates import PredicatesQuery
-from dpdist.spec.queries.product import ProductQuery
-from dpdist.spec.queries.ranges import RangesQuery
-from dpdist.spec.queries.relation import RelationQuery
+from dpdist.spec.queries.product import DnfQuery, PredicatesQuery, ProductQuery
+from dpdist.spec.queries.ranges import CdfQuery, RangesQuery, RelationQuery
 from dpdist.spec.queries.rows import RowsQuery
 from dpdist.spec.queries.statistics import ASKED, StatisticKind
 from dpdist.workloads import Workload

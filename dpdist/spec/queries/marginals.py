@@ -11,7 +11,7 @@ from dpdist.domain import Domain
 from dpdist.spec.queries.base import QueryKind, check_listable
 from dpdist.spec.values import SpecPart
 from dpdist.workloads import Workload, union
-from dpdist.workloads.marginals import listed_marginals, marginals
+from dpdist.workloads.products import listed_marginals, marginals
 from dpdist.workloads.ranges import range_marginals
 
 LISTED = 12

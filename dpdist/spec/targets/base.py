@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpdist.errors import StoreError
+from dpdist.errors import DpdistError, StoreError
 from dpdist.spec.kinds import SpecKind
 
 if TYPE_CHECKING:
@@ -76,11 +77,8 @@ class TargetKind(SpecKind):
         """What the table holds of a release, in any order. Raises: StoreError when it cannot be read."""
 
 
-def needs(package: str, extra: str) -> StoreError:
-    """The error of a package that is not installed."""
-    return StoreError(
-        f"output.to needs the package {package}, which is not installed; install it: pip install 'dpdist[{extra}]'"
-    )
+NEEDED = "output.to needs"
+"""Begins what is said of packages that are not installed."""
 
 
 def other_columns(table: str, there: list[str], given: list[str]) -> StoreError:
@@ -90,9 +88,15 @@ def other_columns(table: str, there: list[str], given: list[str]) -> StoreError:
     )
 
 
-def could_not(what: str, table: str, error: Exception) -> StoreError:
-    """The error of a warehouse, without its text, which may hold credentials."""
-    return StoreError(
-        f"the table {table} cannot be {what} ({type(error).__name__}); check that the warehouse is there and lets this user in, and run "
-        "again: nothing is charged twice"
-    )
+@contextmanager
+def reaching(what: str, table: str) -> Iterator[None]:
+    """Whatever a warehouse raises becomes a StoreError, without its text, which may hold credentials."""
+    try:
+        yield
+    except DpdistError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a driver, a catalog or a store raises
+        raise StoreError(
+            f"the table {table} cannot be {what} ({type(error).__name__}); check that the warehouse is there and lets this user in, "
+            "and run again: nothing is charged twice"
+        ) from None

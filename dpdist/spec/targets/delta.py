@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
-from dpdist.spec.targets.base import PublishedRows, TargetKind, could_not, needs, other_columns
+from dpdist.records.packages import package
+from dpdist.spec.targets.base import NEEDED, PublishedRows, TargetKind, other_columns, reaching
 from dpdist.spec.values import PathText
 
 if TYPE_CHECKING:
@@ -29,31 +29,23 @@ class ToDelta(TargetKind):
     def check(self) -> None:
         """Open the table, or find none."""
         deltalake = _package()
-        try:
+        with reaching("reached", self.place):
             deltalake.DeltaTable.is_deltatable(self.place)
-        except Exception as error:  # noqa: BLE001 - whatever a store raises
-            raise could_not("reached", self.place, error) from None
 
     def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows."""
-        try:
+        with reaching("written", self.place):
             return self._write(rows)
-        except StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a store raises
-            raise could_not("written", self.place, error) from None
 
     def read(self, release: str) -> Iterator[pa.RecordBatch]:
         """The rows of a release."""
         deltalake = _package()
         import pyarrow as pa
 
-        try:
+        with reaching("read", self.place):
             query = deltalake.QueryBuilder().register("answers", deltalake.DeltaTable(self.place))
             found = query.execute(f"SELECT * FROM answers WHERE release = '{release}'")  # an id has no quotes (spec)
             yield from pa.RecordBatchReader.from_stream(found)
-        except Exception as error:  # noqa: BLE001 - whatever a store raises
-            raise could_not("read", self.place, error) from None
 
     def _write(self, rows: PublishedRows) -> bool:
         deltalake, place = _package(), self.place
@@ -76,8 +68,4 @@ class ToDelta(TargetKind):
 
 
 def _package() -> Any:
-    try:
-        import deltalake
-    except ImportError:
-        raise needs("deltalake", "delta") from None
-    return deltalake
+    return package("deltalake", "delta", NEEDED)

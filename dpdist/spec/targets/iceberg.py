@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from dpdist.errors import StoreError
-from dpdist.spec.targets.base import PublishedRows, TargetKind, could_not, needs, other_columns
+from dpdist.records.packages import package
+from dpdist.spec.targets.base import NEEDED, PublishedRows, TargetKind, other_columns, reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,33 +39,22 @@ class ToIceberg(TargetKind):
 
     def check(self) -> None:
         """Load the catalog and ask for the table."""
-        catalog = self._catalog()
-        try:
-            catalog.table_exists(self.table_name)
-        except Exception as error:  # noqa: BLE001 - whatever a catalog raises
-            raise could_not("reached", self.table, error) from None
+        with reaching("reached", self.table):
+            self._catalog().table_exists(self.table_name)
 
     def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows of its period."""
-        catalog = self._catalog()
-        try:
-            return self._write(catalog, rows)
-        except StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
-            raise could_not("written", self.table, error) from None
+        with reaching("written", self.table):
+            return self._write(self._catalog(), rows)
 
     def read(self, release: str) -> Iterator[pa.RecordBatch]:
         """The rows of a release."""
-        catalog = self._catalog()
-        try:
+        with reaching("read", self.table):
+            table = self._catalog().load_table(self.table_name)
             from pyiceberg import expressions
 
             where: Any = expressions
-            table = catalog.load_table(self.table_name)
             yield from table.scan(row_filter=where.EqualTo("release", release)).to_arrow_batch_reader()
-        except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
-            raise could_not("read", self.table, error) from None
 
     def _write(self, catalog: Any, rows: PublishedRows) -> bool:
         from pyiceberg import expressions
@@ -107,14 +96,7 @@ class ToIceberg(TargetKind):
         return catalog.load_table(self.table_name)
 
     def _catalog(self) -> Any:
-        try:
-            from pyiceberg.catalog import load_catalog
-        except ImportError:
-            raise needs("pyiceberg", "iceberg") from None
-        try:
-            return load_catalog(self.iceberg.partition(".")[0])
-        except Exception as error:  # noqa: BLE001 - whatever a catalog raises
-            raise could_not("reached", self.table, error) from None
+        return package("pyiceberg.catalog", "iceberg", NEEDED).load_catalog(self.iceberg.partition(".")[0])
 
 
 def _parts(rows: PublishedRows) -> Iterator[pa.Table]:

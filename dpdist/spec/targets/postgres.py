@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.spec.targets.base import PublishedRows, TargetKind, could_not, needs, other_columns
+from dpdist.records.packages import package
+from dpdist.spec.targets.base import NEEDED, PublishedRows, TargetKind, other_columns, reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,32 +88,12 @@ class ToPostgres(TargetKind):
         cursor.adbc_ingest(table, rows.reader(), mode="append" if there else "create", db_schema_name=schema)
         return True
 
-    def _connected(self, what: str) -> Any:
-        return _Connected(self, what)
-
-
-class _Connected:
-    """A connection whose errors become StoreErrors without their text, which may hold the URL."""
-
-    def __init__(self, table: ToPostgres, what: str) -> None:
-        self.table, self.what = table, what
-
-    def __enter__(self) -> Any:
-        try:
-            from adbc_driver_postgresql import dbapi
-        except ImportError:
-            raise needs("adbc-driver-postgresql", "adbc") from None
-        url = _url()
-        try:
-            self.connection = dbapi.connect(url)
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises
-            raise could_not(self.what, self.table.postgres, error) from None
-        return self.connection
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.connection.close()  # what was not committed is rolled back
-        if isinstance(error, Exception) and not isinstance(error, StoreError):
-            raise could_not(self.what, self.table.postgres, error) from None
+    @contextmanager
+    def _connected(self, what: str) -> Iterator[Any]:
+        """A connection; what was not committed is rolled back."""
+        dbapi, url = package("adbc_driver_postgresql.dbapi", "adbc", NEEDED), _url()
+        with reaching(what, self.postgres), closing(dbapi.connect(url)) as connection:
+            yield connection
 
 
 def _url() -> str:

@@ -1,0 +1,186 @@
+"""Edges of bins and quantiles of columns, chosen by a part of a release's budget: ``edges: private`` and ``quantiles``."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain import Attribute
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.quantiles import EdgesRule, QuantileRules, edges_rule, quantiles
+from dpdist.records.beyond import CountedSizes, CountedValues, steps_of_records, values_by_group
+from dpdist.records.sources import Source
+from dpdist.release.preliminary import PredictedErrors, Preliminary
+from dpdist.spec.found_first import AskedQuantiles, FoundEdges
+from dpdist.spec.job import Job
+
+
+class PrivateChoice(Preliminary):
+    """What is found before the plan by private choices alone."""
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        return {"choices": "exponential mechanism"}
+
+    @property
+    def bound_to(self) -> Mapping[str, Any]:
+        rule = [[*each.values()] for each in self.choices()]
+        return {"person": self.job.guarantee.person, "rule": rule, **self.counted_records, **self.of}
+
+    @property
+    @abstractmethod
+    def of(self) -> Mapping[str, Any]:
+        """Of what it is."""
+
+    @abstractmethod
+    def choices(self) -> Iterator[dict[str, Any]]:
+        """How each of them is made, for certificates."""
+
+
+class EdgesChoice(PrivateChoice):
+    """The choice of the edges of one attribute."""
+
+    asked: FoundEdges
+    rule: EdgesRule
+    purpose = "edges"
+
+    @property
+    def of(self) -> Mapping[str, Any]:
+        return {"of": self.asked.of}
+
+    def choices(self) -> Iterator[dict[str, Any]]:
+        for each in self.rule.splits:
+            yield {"edge": each.number + 1, "level": each.level + 1, "at": str(each.at), "rate": str(each.rate)}
+
+    def counted(self, source: Source) -> CountedSizes:
+        asked = self.asked.selection
+        return steps_of_records(source, self.job.measured.domain, self.asked.of, asked.steps_of, asked.size)
+
+    def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
+        return {"steps": self.rule.chosen(counted.counts, key)}
+
+    def with_found(self, found: Any) -> Job:
+        return self.job.with_found(inner_edges(found["steps"], self.asked.selection.size), found)
+
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        given = self.asked.selection
+        edges = None if found is None else [*map(float, job.measured.domain.attribute(self.asked.of).edges)]
+        said = {
+            "of": self.asked.of,
+            "edges": edges,
+            "bins": given.bins,
+            "values": given.size,
+            "step": float(given.step),
+            "share": float(given.share),
+            "rho": str(self.loss.zcdp),
+            "moved": _of_first_records(self.job),
+            "edge_choices": list(self.choices()),
+        }
+        return {"chosen_edges": [said]}
+
+
+def inner_edges(found: list[int], size: int) -> tuple[int, ...]:
+    """Different edges in rising order: each is the step after a quantile, which lies in the bin below, and none is the last edge."""
+    return tuple(sorted({step + 1 for step in found if step + 1 < size}))
+
+
+def edges_of(job: Job, asked: FoundEdges, part: Loss) -> EdgesChoice:
+    """The choice of the edges of one attribute, by a part of the budget."""
+    given = asked.selection
+    return EdgesChoice(job, asked, edges_rule(given.size, given.bins, _of_first_records(job), part))
+
+
+def _of_first_records(job: Job) -> int:
+    """How many records one change adds or removes: where persons are known, of each the first ones count, whatever their groups."""
+    person = job.guarantee.person
+    own = person.records * (person.participations or 1) if person.column is None else person.most_records
+    return own * (2 if job.guarantee.neighbours == "replace-one" else 1)
+
+
+class QuantileChoice(PrivateChoice):
+    """The choice of quantiles."""
+
+    asked: AskedQuantiles
+    rule: QuantileRules
+    purpose = "quantiles"
+
+    @property
+    def of(self) -> Mapping[str, Any]:
+        asked = self.asked.asked
+        return {"of": [(name, given.measured) for name, given in asked.of.items()], "by": asked.by}
+
+    @property
+    def groups(self) -> tuple[Attribute, ...]:
+        """The attributes by which records are grouped."""
+        return tuple(self.job.measured.domain.attribute(name) for name in self.asked.asked.by)
+
+    def choices(self) -> Iterator[dict[str, Any]]:
+        for name, some in zip(self.asked.asked.of, self.rule.of, strict=True):
+            for each in some:
+                rates = {"rate": str(each.rate), "end_rate": str(each.end_rate), "beyond": each.beyond}
+                yield {"of": name, "at": str(each.at), "values": each.size, **rates}
+
+    def counted(self, source: Source) -> CountedValues:
+        of = tuple(each.uncounted(name) for name, each in self.asked.asked.of.items())
+        return values_by_group(source, self.job.measured.domain, self.asked.asked.by, of)
+
+    def kept(self, counted: CountedValues, key: bytes, errors: PredictedErrors | None) -> Any:
+        number, found = 0, []
+        for values, some in zip(counted.values, self.rule.of, strict=True):
+            for group in range(math.prod(each.shown for each in self.groups)):
+                own = values[1:, values[0] == group]
+                of_group = np.array([each.chosen(own[0], own[1], key, number + place) for place, each in enumerate(some)])
+                found.append(in_order(of_group).tolist())
+                number += len(some)
+        return {"quantiles": found}
+
+    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        if found is None:
+            return {}
+        said = {
+            "share": float(self.asked.asked.share),
+            "rho": str(self.loss.zcdp),
+            "columns": {name: each.facts() for name, each in self.asked.asked.of.items()},
+            "by": list(self.asked.asked.by),
+            "moved": moved_by(self.job),
+            "choices": list(self.choices()),
+            "rows": list(self.rows(found["quantiles"])),
+        }
+        return {"quantiles": said}
+
+    def rows(self, found: list[list[list[int]]]) -> Iterator[dict[str, Any]]:
+        """The published quantiles: of which column and group, with their intervals."""
+        chosen, names = iter(found), [each.labels[: each.shown] for each in self.groups]
+        for of, given in self.asked.asked.of.items():
+            for place in np.ndindex(*map(len, names)):
+                group = {each.name: own[code] for each, own, code in zip(self.groups, names, place, strict=True)}
+                for at, steps in zip(self.asked.asked.at, next(chosen), strict=True):
+                    value, low, high = (float(given.first + given.step * step) for step in steps)
+                    yield {"of": of, "at": float(at), "group": group, "value": value, "low_95": low, "high_95": high}
+
+
+def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Quantiles of one group, made to rise with their shares, and within their intervals.
+
+    Args:
+        found: a row for each share: the quantile and both ends.
+    """
+    value = np.sort(found[:, 0])
+    return np.stack([value, np.minimum(found[:, 1], value), np.maximum(found[:, 2], value)], axis=1)
+
+
+def quantiles_of(job: Job, asked: AskedQuantiles, part: Loss) -> QuantileChoice:
+    """The choice of quantiles, by a part of the budget."""
+    sizes = tuple(each.steps + 1 for each in asked.asked.of.values())
+    return QuantileChoice(job, asked, quantiles(sizes, asked.asked.at, moved_by(job), part))
+
+
+def moved_by(job: Job) -> int:
+    """How many records of all groups one change adds or removes."""
+    person = job.guarantee.person
+    return person.records * (person.participations or 1) * (2 if job.guarantee.neighbours == "replace-one" else 1)
