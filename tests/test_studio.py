@@ -50,7 +50,9 @@ def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: Des
     assert found["refused"] == ""
     table = small.records().append_column("minutes", pa.array(np.full(3000, 7)))
     rows = dp.run(yaml.safe_load(found["yaml"]), records=table, engine="inline").answers.arrow.to_pylist()
-    for group in found["tables"]:
+    *groups, mean = found["tables"]
+    assert (mean["group"], mean["unit"]) == ("mean of minutes by sex", "minutes")
+    for group in groups:
         half = max(row["high_95"] - row["answer"] for row in rows if row["group"] == group["group"])
         assert group["half_width"] == pytest.approx(half, rel=1e-3)
     by_name = {group["group"]: group for group in found["tables"]}

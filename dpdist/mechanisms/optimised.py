@@ -216,6 +216,7 @@ class Smoothing(OfGram):
     summary = "exponential smoothing (ESM) of the optimum's program, for comparison with the papers"
     optimiser = "smoothing"
     doing = "smoothing the optimum's program"
+    supports_fractional_records = False
 
     def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or "approximates the program that 'coa' solves; ask for it by name to compare"

@@ -155,7 +155,8 @@ def test_many_files_are_remembered_in_few_documents(tmp_path: Path, memory: Memo
 
     monkeypatch.setattr(base, "hashed", noted)
     first = source_of(folder, columns={}, hashing=by)
-    assert (len(counted), len(memory.store.names(digests.FOLDER))) == (100, 16)
+    assert len(counted) == 100
+    assert 12 <= len(memory.store.names(digests.FOLDER)) <= 16  # by digests of names: less than 12 once in 10 million runs
     (folder / "007.csv").write_text("age\n107\n")
     (folder / "100.csv").write_text("age\n100\n")
     again = source_of(folder, columns={}, hashing=by)
