@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.release.memory import StageMemory
 from flows import key_commands, predictions, terminal
 from flows.release import _raise_without_server
+from tests import HANGS
 
 
 def test_answers_stand_below_each_other_and_the_others_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,3 +73,20 @@ def test_of_what_a_flow_raises_the_error_of_dpdist_is_shown() -> None:
             _raise_without_server(error)
     with pytest.raises(RuntimeError, match="other"):
         _raise_without_server(RuntimeError("other"))
+
+
+@pytest.mark.parametrize("words", [["schema"], ["ledger", "export"]])
+def test_what_nobody_reads_any_more_ends_without_a_word(words: list[str], tmp_path: Path) -> None:
+    """As after ``head``: of a long text writing fails, of a short one what is left to write at the end."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.entry", *words],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "DPDIST_HOME": str(tmp_path), "PYTHONUNBUFFERED": ""},
+        timeout=HANGS,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -100,9 +100,10 @@ def _of_level(domain: Domain, text: str) -> tuple[int, Matrix] | None:
             if found is None:
                 continue
             if found[3] not in level.labels:
+                alike = meant(found[3], level.labels)
+                known = f"{', '.join(level.labels[:12])}{' ...' if len(level.labels) > 12 else ''}"
                 raise InvalidInput(
-                    f"condition {text!r}: {found[3]!r} is no group of level {level.name!r}{meant(found[3], level.labels)}; there are "
-                    f"{', '.join(level.labels[:12])}"
+                    f"condition {text!r}: {found[3]!r} is no group of level {level.name!r}{alike}; there are {known}"
                 )
             same = np.asarray(level.groups) == level.labels.index(found[3])
             mask = np.zeros(attribute.size, dtype=bool)
