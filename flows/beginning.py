@@ -168,12 +168,14 @@ def _told_kind(column: Column, *, asks: bool) -> Column:
     """The column with the kind that its name or the terminal tells, where the file tells none."""
     from dataclasses import replace
 
-    from dpdist.records.columns import is_money
+    from dpdist.records.columns import kind_named
 
     if column.kind != "unknown":
         return column
-    guess = "money" if is_money(column.name) else "text" if asks else "unknown"
-    kinds, told = _kinds(), "" if asks else guess
+    guess, kinds = kind_named(column.name), _kinds()
+    told = "" if asks else guess
     while asks and told not in kinds:
-        told = typer.prompt(f"What does {column.name!r} hold ({', '.join(kinds)})", default=guess)
+        told = typer.prompt(
+            f"What does {column.name!r} hold ({', '.join(kinds)})", default=guess if guess in kinds else "text"
+        )
     return replace(column, kind=cast("Kind", told))

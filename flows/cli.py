@@ -125,29 +125,20 @@ def main() -> None:
             if not encodes(word):
                 raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
         code = app(prog_name="dpdist", standalone_mode=False) or 0
-        if _unread():
-            out.on_broken_pipe()  # ends as what Rich prints does
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            out.on_broken_pipe()  # ends as Rich and Click do where nobody reads any more, as after 'head'
         sys.exit(code)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)
     except Exception as error:  # reported in one line: a traceback may quote what it was working on
-        if isinstance(error, BrokenPipeError) and _unread():
-            out.on_broken_pipe()  # ends as what Rich prints does
         if hasattr(error, "format_message"):
             _end_with_usage(error)
         if os.environ.get("DPDIST_DEBUG"):
             raise
         err.print(Text.assemble(("error:", "bold red"), f" {_told(error)}"), soft_wrap=True)
         sys.exit(1)
-
-
-def _unread() -> bool:
-    """Whether nobody reads standard output any more, as after ``head``: what broke may be another connection."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
 
 
 def _end_with_usage(error: Any) -> NoReturn:

@@ -106,6 +106,22 @@ def test_money_is_known_by_the_end_of_a_name() -> None:
     assert [name for name in (*MONEY, *OTHERS) if columns.is_money(name)] == list(MONEY)
 
 
+DATES = ("day", "visit_date", "Geburtsdatum", "fecha", "dateOfBirth date")
+TIMES = ("createdAt", "paid_at", "event timestamp", "Zeitpunkt")
+NO_DATES = ("at", "date_of", "days", "Monday", "update", "weekday", "age", "time", "day_type", "mandate", "")
+
+
+def test_dates_and_times_are_known_by_the_end_of_a_name() -> None:
+    """Values of a CSV file are not read, so that its columns have no type."""
+    told = {name: columns.kind_named(name) for name in (*DATES, *TIMES, *NO_DATES, "paid")}
+    assert told == {
+        **dict.fromkeys(DATES, "date"),
+        **dict.fromkeys(TIMES, "time"),
+        **dict.fromkeys(NO_DATES, "unknown"),
+        "paid": "money",
+    }
+
+
 PERSONS = ("card", "customer_id", "CustomerID", "Kundennr", "Mitgliedsnummer", "patient no", "userUuid", "Usuario")
 NO_PERSONS = ("card_type", "id", "customer_age", "record_id", "order_no", "persona_grata", "username", "accounts", "branch")
 

@@ -75,13 +75,12 @@ def test_of_what_a_flow_raises_the_error_of_dpdist_is_shown() -> None:
         _raise_without_server(RuntimeError("other"))
 
 
-@pytest.mark.parametrize("words", [["schema"], ["ledger", "export"]])
-def test_what_nobody_reads_any_more_ends_without_a_word(words: list[str], tmp_path: Path) -> None:
-    """As after ``head``: of a long text writing fails, of a short one what is left to write at the end."""
+def test_what_nobody_reads_any_more_ends_without_a_word(tmp_path: Path) -> None:
+    """As after ``head``: a short text is written at the end, when no command is there to be told."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "flows.entry", *words],
+        [sys.executable, "-m", "flows.entry", "ledger", "export"],
         stdout=write,
         stderr=subprocess.PIPE,
         env={**os.environ, "DPDIST_HOME": str(tmp_path), "PYTHONUNBUFFERED": ""},

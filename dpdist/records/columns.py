@@ -37,6 +37,9 @@ _MONEY = re.compile(
     r"|.*(?:betrag|einkommen|gehalt|preis|umsatz)"
 )
 """Last words of names, in English, German, French, Spanish and Italian, and of currencies."""
+_DATE = re.compile(r"date|day|dob|birthday|birthdate|fecha|jour|giorno|dia|.*datum")
+_TIME = re.compile(r"timestamp|datetime|zeitpunkt|zeitstempel|horodatage")
+"""Last words of names, in the same languages, of columns with dates, or with a date and a time of day."""
 _KINDS: dict[str, Kind] = {
     "text": "text",
     "whole": "whole",
@@ -202,6 +205,16 @@ def is_money(name: str) -> bool:
     """Whether a column's name ends in a word for money: "paid", "amount_eur", "unitPrice", "Rechnungsbetrag (brutto)"."""
     words = [word for word in _words(name) if word not in _TAXED]
     return bool(words and _MONEY.fullmatch(words[-1])) or any(sign in name for sign in "€$£¥")
+
+
+def kind_named(name: str) -> Kind:
+    """What a column holds by its name alone: money, dates ("visit_date", "Geburtsdatum"), times ("createdAt"), or unknown."""
+    last = _words(name)[-1:]
+    if is_money(name):
+        return "money"
+    if _TIME.fullmatch("".join(last)) or (last == ["at"] and len(_words(name)) > 1):
+        return "time"
+    return "date" if _DATE.fullmatch("".join(last)) else "unknown"
 
 
 def is_person(name: str) -> bool:
