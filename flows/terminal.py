@@ -18,6 +18,8 @@ from dpdist.errors import InvalidInput
 from dpdist.process.progress import COUNTED, with_time_left
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from dpdist.asking.kept import Kept
     from dpdist.asking.published import Answer
     from dpdist.machine.objects import Place
@@ -238,13 +240,28 @@ def print_beyond(certificate: Mapping[str, Any]) -> None:
         out.print(Text(f"{sentence}."), soft_wrap=True)
 
 
-def print_answers(rows: list[dict[str, Any]], total: int) -> None:
-    """The first answers of a published release, with error bars, and how many there are."""
+def _with_errors(*columns: str, beside: str | None = None) -> Table:
+    """A table whose last named column is of numbers, with their errors and intervals; in a narrow terminal texts are folded, not numbers.
+
+    Args:
+        beside: a column of remarks.
+    """
     from rich.table import Table
 
-    table = Table("group", "query", "answer", "std. error", "95 % interval", box=None, pad_edge=False)
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = Table(*columns, "std. error", "95 % interval", box=None, pad_edge=False)
+    for place, column in enumerate(table.columns):
+        if place < len(columns) - 1:
+            column.overflow = "fold"
+        else:
+            column.justify, column.no_wrap = "right", True
+    if beside is not None:
+        table.add_column(beside)
+    return table
+
+
+def print_answers(rows: list[dict[str, Any]], total: int) -> None:
+    """The first answers of a published release, with error bars, and how many there are."""
+    table = _with_errors("group", "query", "answer")
     for row in rows:
         interval = "not known" if row["low_95"] is None else f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
         error = "not known" if row["standard_error"] is None else f"{row['standard_error']:.2f}"
@@ -263,14 +280,10 @@ def print_made(made: Mapping[str, list[dict[str, str]]], certificate: Mapping[st
 
 def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> None:
     """The first means or variances of amounts of a published release, and how many there are."""
-    from rich.table import Table
-
     if not total:
         return
     value = "mean" if what == "mean" else "value"
-    table = Table("group", "query", value, "std. error", "95 % interval", box=None, pad_edge=False)
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = _with_errors("group", "query", value)
     for row in rows:
         interval = f"{row['low_95']} .. {row['high_95']}"
         table.add_row(row["group"], row["query"], row[value], row["standard_error"] or "not known", interval)
@@ -316,12 +329,12 @@ def csv_of(answers: Sequence[Answer]) -> list[dict[str, Any]]:
 
 def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
     """Answers to further questions, and their covariances."""
-    from rich.table import Table
-
-    table = Table("question", "answer", "std. error", "95 % interval", "", box=None, pad_edge=False)
-    for column in table.columns[1:4]:
-        column.justify = "right"
+    table, said = _with_errors("question", "answer", beside=""), ""
+    several = len({each.question for each in answers}) > 1
     for each in answers:
+        if several and each.group and each.question != said:
+            said = each.question
+            table.add_row(Text(said, "bold"))
         digits = 4 if isinstance(each.value, float) and abs(each.value) < SMALL else 1
         name = ", ".join(f"{attribute} {value}" for attribute, value in each.group.items()) or each.question
         ends = (each.low, each.high)

@@ -209,8 +209,8 @@ class Domain:
             raise InvalidInput(f"{name!r} is a level of an attribute: only tables ('marginals' with 'of') ask for levels")
         if name in self.added:
             raise InvalidInput(
-                f"of {name!r} sums are measured and no numbers of records by its values: ask for its sum or mean, or declare an attribute "
-                f"of another name with edges, whose column is {name!r} ('records.columns')"
+                f"of {name!r} sums are measured and no numbers of records by its values: ask for its sum or mean, or declare its bins "
+                f"as attribute '{name}_in_bins', and say under 'records' which column they are of, columns: {{{name}_in_bins: {name}}}"
             )
         if name not in self.names:
             alike = meant(name, self.columns)
