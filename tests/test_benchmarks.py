@@ -309,7 +309,9 @@ def test_imputed(tmp_path: Path) -> None:
     )
     found = dict(zip(head, row, strict=True))
     assert (found["set"], found["mechanism"], found["epsilon"]) == ("few", "adaptive", "2")
-    assert min(float(found[kind]) for kind in ("one", "two", "halves")) > 0.2  # of one release, whose noise differs from run to run
+    assert (
+        min(float(found[kind]) for kind in ("one", "two", "halves")) > 0.2
+    )  # of one release, whose noise differs from run to run
     assert 0 < float(found["error"]) < float(found["half"]) < 100
 
 
