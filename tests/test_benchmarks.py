@@ -36,6 +36,7 @@ def test_optimisers(tmp_path: Path) -> None:
         assert f"| {name} | 64 |" in table
 
 
+@pytest.mark.slow
 def test_horizons(tmp_path: Path) -> None:
     assert "| square-root | 52 | 104 | 9.5 % | 1.0000 |" in table_of(tmp_path, "horizons", "--most", "104")
 
@@ -125,6 +126,7 @@ def test_scaling_is_measured_and_drawn(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.slow
 def test_speeds_of_noise() -> None:
     """The part of the benchmark that starts no processes: a row for each noise and scale, each contestant's speed and their ratio."""
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / "noise.py"))
@@ -222,6 +224,7 @@ def test_noise(tmp_path: Path) -> None:
     assert "first sample, s" in table
 
 
+@pytest.mark.slow
 def test_streams(tmp_path: Path) -> None:
     """The benchmark itself stops when a strategy beats the certified bound."""
     table = table_of(tmp_path, "streams", "--sizes", "64")
@@ -243,6 +246,7 @@ def test_symmetry(tmp_path: Path) -> None:
     assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
 
 
+@pytest.mark.slow
 def test_geography(tmp_path: Path) -> None:
     """At a small size; and the error is that of noise which was drawn."""
     table = table_of(tmp_path, "geography", "--blocks", "20000", "--cells", "2", "--columns", "2")
@@ -269,12 +273,14 @@ def test_unions(tmp_path: Path) -> None:
     assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "unions", "--data", "CPS", "--ways", "1", "--dense", "0")
 
 
+@pytest.mark.slow
 def test_mixed_unions(tmp_path: Path) -> None:
     table = table_of(tmp_path, "mixed_unions", "--unions", "2")
     assert "| 0 | 3 x 4 x 5 x 9 | p1 r2 p3; p1 p4; r1 p2; r1 r2 p3 p4; r2 | 11.2 % | 1.7 % | 0.950 | 7.1 % |" in table
     assert "Largest: over 1.7 %, gap 7.1 %" in table
 
 
+@pytest.mark.slow
 def test_worst(tmp_path: Path) -> None:
     """The benchmark itself stops when the strategy of least total error beats the lower bound of the worst query."""
     table = table_of(tmp_path, "worst", "--sizes", "64")
@@ -368,6 +374,7 @@ def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:
         assert 0.98 < error < 1.02  # of 262,144 answers: 7 standard errors of it
 
 
+@pytest.mark.slow
 def test_convolution(tmp_path: Path) -> None:
     table = table_of(tmp_path, "convolution", "--memory", "12", "--stored", "12", "--cap", "8", "--steps", "64")
     assert "| running sum | 64 |" in table

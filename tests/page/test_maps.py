@@ -156,6 +156,7 @@ def inside(rings: Any, x: float, y: float) -> bool:
     return sum((a[1] > y) != (b[1] > y) and x < (b[0] - a[0]) * (y - a[1]) / (b[1] - a[1]) + a[0] for a, b in sides) % 2 == 1
 
 
+@pytest.mark.slow
 def test_groups_of_areas_cover_what_their_areas_cover_without_borders_between_them() -> None:
     codes = [code for code, _ in boundaries("countries", "", ["FRA"], Path()).areas]
     assert codes == ["FRA"]

@@ -171,6 +171,7 @@ def test_text_has_contrast(published: Path, page: Any) -> None:
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, back)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
     """They are all in the table, and the page stays usable: a search draws 50 rows. The time is told, not asserted."""
     domain = Domain((Attribute("a", edges=tuple(range(401))), Attribute("b", edges=tuple(range(251)))))

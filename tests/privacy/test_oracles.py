@@ -114,7 +114,7 @@ def response(pld: Any, epsilon: float) -> Any:
     return pld.from_randomized_response(2 / (1 + math.exp(epsilon)), 2, value_discretization_interval=STEP)
 
 
-@pytest.mark.parametrize("epsilon", ["1/10", "1", "4"])
+@pytest.mark.parametrize("epsilon", ["1/10", "1", pytest.param("4", marks=pytest.mark.slow)])
 def test_the_gaussian_that_stands_for_a_pure_release(epsilon: str, pld: Any) -> None:
     """It reveals at least as much, also where several are composed; a tenth less would not."""
     rho = float(gaussian_equivalent(Fraction(epsilon)))

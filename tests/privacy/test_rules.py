@@ -246,7 +246,7 @@ def test_the_rules_agree_with_an_independent_auditor(life: list[Ask]) -> None:
 
 
 @given(lives())
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_the_ledger_agrees_with_an_independent_auditor(life: list[Ask]) -> None:
     """The same over SQLite: what is loaded for each command is what the rules need, and every ledger is verified."""
     with tempfile.TemporaryDirectory() as folder:

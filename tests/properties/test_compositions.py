@@ -28,7 +28,7 @@ from tests.properties.compositions import (
     released,
 )
 
-PLANNED = 4
+PLANNED = 8
 """One pair of parts in so many is planned."""
 SAMPLED = 6
 """One spec in so many is released."""

@@ -31,6 +31,13 @@ BUDGETS: dict[str, dict[str, Any]] = {
     "delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-6}}},
     "pure": {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 2}}},
 }
+ALWAYS = {("add-remove", "rho"), ("replace-one", "delta"), ("replace-one", "pure")}
+ASKED = [
+    pytest.param(neighbours, budget, marks=[] if (neighbours, budget) in ALWAYS else pytest.mark.slow)
+    for neighbours in ("add-remove", "replace-one")
+    for budget in BUDGETS
+]
+"""Relations and budgets: every one of them at every run, each with each when slow."""
 
 
 def purchases(persons: int = 800, seed: int = 4) -> pa.Table:
@@ -55,8 +62,7 @@ def written(home: Path, **changes: Any) -> Path:
     return small.write(home.parent / "data", table=purchases(), **asked(**changes))
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("neighbours", "budget"), ASKED)
 def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
@@ -96,8 +102,7 @@ def of_groups(**changes: Any) -> dict[str, Any]:
     return tables | {"records": {"path": "records.parquet", "count": "persons", "person": person}, **changes}
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("neighbours", "budget"), ASKED)
 def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     table = purchases()
     path = small.write(home.parent / "data", table=table, **of_groups(neighbours=neighbours, **BUDGETS[budget]))

@@ -23,7 +23,7 @@ from dpdist.release.private_bound import BoundChoice
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from tests import small
-from tests.release.test_private_bound import BUDGETS
+from tests.release.test_private_bound import ASKED, BUDGETS
 
 WIDEST = 20_000
 WORK = "abc"
@@ -61,8 +61,7 @@ def written(home: Path, **changes: Any) -> Path:
     return small.write(home.parent / "data", table=payments(), **asked(**changes))
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("neighbours", "budget"), ASKED)
 def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours: Neighbours) -> None:
     done = small.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())

@@ -178,6 +178,7 @@ def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
     assert table["group"][0].as_py() == "exponential decay 0.7, of |count - 250|"
 
 
+@pytest.mark.slow
 def test_a_long_series(home: Path) -> None:
     """20,000 steps, beyond what can be written down: the best filter is taken, errors are as predicted, a person's records count."""
     state = np.random.default_rng(4)
@@ -505,10 +506,9 @@ def test_the_least_largest_error(home: Path) -> None:
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult_discretized.npz"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ADULT.exists(), reason="the shared data is not here")
-@pytest.mark.parametrize(
-    "largest", [pytest.param(10**9, id="all", marks=pytest.mark.slow), pytest.param(50, id="of up to 50 values")]
-)
+@pytest.mark.parametrize("largest", [pytest.param(10**9, id="all"), pytest.param(50, id="of up to 50 values")])
 def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
     """6.4e17 cells, never enumerated: 148,137 answers, or those for smaller attributes only, certified optimal."""
     sizes = json.loads(ADULT.with_name("adult_discretized.domain.json").read_text())
