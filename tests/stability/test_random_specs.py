@@ -18,7 +18,6 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from dpdist.domain import Domain
 from dpdist.errors import DpdistError
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
@@ -302,10 +301,7 @@ def twice(table: pa.Table, column: str, path: str) -> tuple[pa.Table, np.ndarray
     return rows, 2 * numbers
 
 
-TOTAL = 5238
-"""A seed whose spec bounds totals of records with one share, and leaves the mechanism to dpdist."""
 FAULTS = {
-    "shares are whole records": TOTAL,
     "half of a person's records": 45,
     "distances of half of the records": 100_007,
     "numbers of records twice": 100_026,
@@ -316,16 +312,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Totals measured by a mechanism for whole records, half of a sensitivity, records counted twice, and too little noise."""
+    """Half of a sensitivity, records counted twice, and too little noise."""
     true_distance = Protection.distance
 
     def half(protection: Protection) -> Distance:
         true = true_distance.fget(protection)
         return replace(true, records=max(1, true.records // 2))
 
-    if fault == "shares are whole records":
-        monkeypatch.setattr(Domain, "whole_records", property(lambda domain: domain.shares_per_record == 1))
-    elif fault == "half of a person's records":
+    if fault == "half of a person's records":
         monkeypatch.setattr(ProtectedPersons, "distance", property(half))
     elif fault == "distances of half of the records":
         monkeypatch.setattr(Distances, "stability", lambda self, moved: Distance(moved.length // 2, replaced=False))
