@@ -46,7 +46,9 @@ def gone(mark: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, None))]
+)
 def test_processes_end_with_their_parent(end: signal.Signals | None) -> None:
     """A child of a session of its own, and one that ignores SIGTERM; the parent is killed, terminated, or ends by itself."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

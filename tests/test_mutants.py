@@ -112,6 +112,7 @@ def test_what_is_called_equivalent_is_there(name: str) -> None:
     assert any(change.startswith(f"{line}->") for line in lines if line)
 
 
+@pytest.mark.slow
 def test_the_nearest_tests_come_first() -> None:
     assert command.nearest("dpdist/privacy/selection.py")[0] == "tests/privacy/test_selection.py"
     assert "tests/stability/test_groups.py" in command.nearest("dpdist/grids/groups.py")

@@ -63,7 +63,7 @@ def test_charts_are_laid_out_for_the_screen(made: Path, browser: Any, screen: st
     ("screen", "look"),
     [
         ("phone", "dark"),
-        ("desk", "light"),
+        pytest.param("desk", "light", marks=pytest.mark.slow),
         pytest.param("phone", "light", marks=pytest.mark.slow),
         pytest.param("desk", "dark", marks=pytest.mark.slow),
     ],

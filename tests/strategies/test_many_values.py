@@ -138,7 +138,11 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
     assert worst == pytest.approx(rows_worst, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["marginals", "fourier", "datacube", "residual", "oblique", "kronecker"])
+@pytest.mark.parametrize(
+    "name",
+    ["marginals", "kronecker"]
+    + [pytest.param(each, marks=pytest.mark.slow) for each in ("fourier", "datacube", "residual", "oblique")],
+)
 def test_rows_that_cannot_be_held_are_refused_in_one_line(name: str, home: Path) -> None:
     workload = BESIDE["a product" if name == "kronecker" else "tables"]
     with pytest.raises(OutOfMemory, match=f"'{name}' needs .* GiB, .* allowed: .*set 'mechanism' to 'symmetric'") as refused:
