@@ -47,7 +47,10 @@ def plan(
     quiet: Quiet = False,
     records: Annotated[
         float | None,
-        typer.Option(min=0, help="assume so many records, evenly spread: errors are told as shares of usual answers, too"),
+        typer.Option(
+            min=0,
+            help="assume so many records, evenly spread, and their amounts, too: errors are told as shares, and those of means",
+        ),
     ] = None,
     half_width: Annotated[
         str | None,
