@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rich.console import Console
 
 from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidSpec
@@ -133,6 +134,9 @@ def test_the_command_prints_them_and_charges_nothing(
 ) -> None:
     spec, command = small.write(home.parent / "data", **ASKED), CommandLine(monkeypatch, capsys)
     monkeypatch.setenv("DPDIST_HOME", str(home))
+    monkeypatch.setattr(
+        "flows.predictions.out", Console(width=200, highlight=False, markup=False)
+    )  # however wide the terminal is
     printed = command("plan", str(spec)).out
     assert "assumed, no record was read: 12,000 records; records per person geometric 3; paid lognormal 20 1." in printed
     assert "most_records lost branch (records) sum of paid by branch (EUR) error" in printed
