@@ -56,25 +56,8 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 
 
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
-    sections: list[dict[str, Any]] = []
-    listed: list[ListedGroup] = []
-    rows = drawn = 0
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
-    for place, (first, block) in enumerate(content.workload.block_starts()):
-        quiet = _quiet(content, words, block)
-        numbers, named, figures, beyond = _block(content, words, place, first, block, digits, draw=drawn < MOST_CHARTS)
-        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
-        drawn += len(figures)
-        fits = rows + block.queries <= PAGE_ROWS
-        if fits and numbers is not None:
-            listed.append(ListedGroup(len(sections), block, numbers, content.ends_of_blocks[place]))
-            rows += block.queries - hidden - beyond
-        section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
-        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
-    _draw_single_answers(content, words, sections, listed)
-    places = [(figure, form) for section in sections for figure in section["figures"] for form in ("wide", "narrow")]
-    for (figure, form), svg in zip(places, without_shapes(figure[form] for figure, form in places), strict=True):
-        figure[form] = svg
+    sections, listed = _sections(content, words, digits)
     titles, columns = [words.title(name) for name in content.workload.domain.columns], [say(name) for name in COLUMNS]
     data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
     data |= {"tables": [each.data(titles) for each in listed]}
@@ -122,11 +105,34 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         beyond=bounds,
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
-        rows=rows,
+        rows=sum(int(each.shown.sum()) for each in listed),
         columns=columns,
         first=first_rows(listed, titles),
         data=embedded(data),
     )
+
+
+def _sections(content: Content, words: Words, digits: int) -> tuple[list[dict[str, Any]], list[ListedGroup]]:
+    """What the page shows of each group of queries, and the groups whose answers it lists."""
+    sections: list[dict[str, Any]] = []
+    listed: list[ListedGroup] = []
+    rows = drawn = 0
+    for place, (first, block) in enumerate(content.workload.block_starts()):
+        quiet = _quiet(content, words, block)
+        numbers, named, figures, beyond = _block(content, words, place, first, block, digits, draw=drawn < MOST_CHARTS)
+        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
+        drawn += len(figures)
+        fits = rows + block.queries <= PAGE_ROWS
+        if fits and numbers is not None:
+            listed.append(ListedGroup(len(sections), block, numbers, content.ends_of_blocks[place]))
+            rows += block.queries - hidden - beyond
+        section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
+        sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
+    _draw_single_answers(content, words, sections, listed)
+    places = [(figure, form) for section in sections for figure in section["figures"] for form in ("wide", "narrow")]
+    for (figure, form), svg in zip(places, without_shapes(figure[form] for figure, form in places), strict=True):
+        figure[form] = svg
+    return sections, listed
 
 
 def _block(
