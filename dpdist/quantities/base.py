@@ -107,6 +107,11 @@ class Estimated:
     high: float
     remark: str = ""
 
+    @property
+    def half_width(self) -> float:
+        """Half the length of its interval."""
+        return (self.high - self.low) / 2
+
 
 class Statistic(ABC):
     """What is made of sums over the records of a group. Subclasses say what they are; the registry lists one object of each.

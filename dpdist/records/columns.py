@@ -209,12 +209,13 @@ def is_money(name: str) -> bool:
 
 def kind_named(name: str) -> Kind:
     """What a column holds by its name alone: money, dates ("visit_date", "Geburtsdatum"), times ("createdAt"), or unknown."""
-    last = _words(name)[-1:]
+    words = _words(name)
+    last = words[-1] if words else ""
     if is_money(name):
         return "money"
-    if _TIME.fullmatch("".join(last)) or (last == ["at"] and len(_words(name)) > 1):
+    if _TIME.fullmatch(last) or (last == "at" and len(words) > 1):
         return "time"
-    return "date" if _DATE.fullmatch("".join(last)) else "unknown"
+    return "date" if _DATE.fullmatch(last) else "unknown"
 
 
 def is_person(name: str) -> bool:

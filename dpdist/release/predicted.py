@@ -111,9 +111,12 @@ def predicted_statistics(
         amounts: what is assumed of them, by the axes of their columns; of others that they lie evenly over their ranges.
     Raises: as ``predicted``; InvalidInput where the joint errors are not known.
     """
+    groups = list(rows_of_assumed(planned, records, shape, amounts))
+    if not groups:
+        return []
     words, found = Words.of(cast("dict[str, Any]", planned.certificate())), list[Predicted]()
-    for rows in rows_of_assumed(planned, records, shape, amounts):
-        half, group = np.array([(each.made.high - each.made.low) / 2 for each in rows]), rows[0].group
+    for rows in groups:
+        half, group = np.array([each.made.half_width for each in rows]), rows[0].group
         known = all(planned.job.measured.domain.axis(name) in amounts for name in rows[0].columns)
         share = float(half.max()) / abs(rows[0].made.value) if known and rows[0].made.value else None
         unit = words.unit_of(group) or ""

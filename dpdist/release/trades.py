@@ -167,7 +167,7 @@ def _standard_deviations(
     for rows in rows_of_assumed(planned, records, "even", cut):
         axis = measured.domain.axis(rows[0].columns[0])
         if rows[0].made.statistic == STANDARD_DEVIATION and axis in whole:
-            half = max((each.made.high - each.made.low) / 2 for each in rows)
+            half = max(each.made.half_width for each in rows)
             every, counted = (each[axis].deviation for each in (whole, cut))
             if every > 0:
                 unit = measured.sums[rows[0].columns[0]].unit or rows[0].columns[0]
