@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dpdist.workloads.filters import (
     exponential,
     hodrick_prescott,
     polynomial,
+    powers,
     running_sum,
     window,
 )
@@ -43,6 +45,16 @@ def test_sums_windows_and_decays() -> None:
     np.testing.assert_allclose(applied(polynomial(1.5, 200)), slow, rtol=1e-9)
     np.testing.assert_allclose(applied(window(3), circular=True)[0], X[0] + X[-1] + X[-2])
     np.testing.assert_allclose(applied(window(999)), np.cumsum(X), atol=1e-9)  # coefficients beyond the series are cut
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.7, 0.97, 0.999999])
+def test_powers_are_as_exact_as_their_type(rate: float) -> None:
+    """Made of products that round alike on every processor; one power of the vector units of some differs from that of others."""
+    found = powers(rate, 5000)
+    assert (found[1:2] == rate).all()
+    for place in (2, 3, 78, 1023, 4999):
+        exact = Fraction(rate) ** place
+        assert exact < 1e-300 or abs(Fraction(float(found[place])) / exact - 1) < 1e-15
 
 
 def test_hodrick_prescott_inside_a_series() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import numpy as np
 import scipy
@@ -56,7 +57,19 @@ def exponential(rate: float, n: int) -> Filter:
     if not 0 < rate < 1:
         raise InvalidInput(f"the rate of an exponential decay lies in (0, 1), found {rate:g}; for 1 ask for the running sum")
     lags = min(n, 1 + math.ceil(math.log(NEGLIGIBLE) / math.log(rate)))
-    return Filter(f"exponential decay {rate:g}", rate ** np.arange(lags))
+    return Filter(f"exponential decay {rate:g}", powers(rate, lags))
+
+
+def powers(rate: float, count: int) -> Matrix:
+    """1, rate, rate^2, ..., (count,): the same bits on every processor, whose vector units round powers in ways of their own.
+
+    >>> powers(0.5, 5).tolist()
+    [1.0, 0.5, 0.25, 0.125, 0.0625]
+    """
+    found = np.ones(1)
+    while found.size < count:
+        found = np.append(found, found * float(Decimal(rate) ** found.size))
+    return found[:count]
 
 
 def polynomial(power: float, n: int, sizes: Sizes = SIZES) -> Filter:
