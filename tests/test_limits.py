@@ -94,7 +94,6 @@ WHY_NOT = {
     "privacy.roots.MOST_STEPS": REFUSAL,
     "privacy.sampler.NUMERATOR_LIMIT": REFUSAL,
     "privacy.distributions.BATCH": REACHED,
-    "records.beyond.SORTED_COPIES": REFUSAL,
     "records.columns.MOST_TEXTS": "how many texts a suggested spec lists",
     "records.formats.base.BATCH_ROWS": MEMORY,
     "records.formats.json_lines.LONGEST_BYTES": REFUSAL,

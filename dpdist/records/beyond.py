@@ -1,139 +1,53 @@
-"""What is counted of each person's records before a release: their numbers, their amounts and what bounds leave out."""
+"""What is counted of each person's records before a release: their numbers, their amounts and what bounds leave out.
+
+Records are dealt out by person as they are to be counted, and the parts are counted one after the other in the memory of this process:
+neither the numbers nor all records are anywhere at once.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.errors import InvalidSpec
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy.beyond import FINEST, Beyond
-from dpdist.process import compute as pc
-from dpdist.process.limits import left_bytes
-from dpdist.records.persons import HASHED, PersonKey, first_of_each, groups_of, kept_records, person_hashes
-from dpdist.records.rows import cells_of, explained, tables_of
-from dpdist.records.sources import Source, check_columns, partitions_of
-from dpdist.records.types import converted
-from dpdist.records.wording import Called
+from dpdist.records.persons import (
+    HASHED,
+    amount_of,
+    amounts_of,
+    dealt_by_person,
+    first_of_each,
+    groups_of,
+    kept_records,
+    numbered,
+    parts_of,
+)
+from dpdist.records.rows import cells_of, tables_of
+from dpdist.records.shuffle import Rows, RunKey
+from dpdist.records.sources import Source, check_columns, grouped, partitions_of
 
-SORTED_COPIES = 4
-"""Of the persons of all records while they are sorted."""
+Numbers = NDArray[np.int64]
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class CountedSizes:
     """How many persons have so many records, or records such an amount, from 0 to the most told apart, and how many records were read."""
 
-    counts: NDArray[np.int64] = field(repr=False)
+    counts: Numbers = field(repr=False)
     read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the numbers: only a commitment of it may be written down."""
         return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class RecordsOfFile:
-    """Some records as counting will read them.
-
-    Attributes:
-        cells: of every record, -1 where it is dropped.
-        persons: keyed hashes, (rows, 2); of no meaning without a person column.
-        kept: which of them lie within the domain and have a person, or need none.
-        read: how many records were read.
-    """
-
-    table: pa.Table = field(repr=False)
-    called: Called
-    cells: NDArray[np.int64] = field(repr=False)
-    persons: NDArray[np.uint64] = field(repr=False)
-    kept: NDArray[np.bool_] = field(repr=False)
-    read: int = field(repr=False)
-
-
-def read_records(source: Source, domain: Domain) -> Iterator[RecordsOfFile]:
-    """All records, in bounded batches, as counting will read them: what that refuses is refused here. Raises: InvalidSpec, UnknownValue."""
-    check_columns(source, domain)
-    key = PersonKey(os.urandom(32))
-    for partition in partitions_of(source):
-        for place, table in enumerate(tables_of(source, domain, partition)):
-            cells, tally = cells_of(table, source, domain, partition.called)
-            hashes, absent = np.zeros((cells.size, 2), dtype=np.uint64), np.zeros(cells.size, dtype=bool)
-            if source.person is not None:
-                hashes, absent = person_hashes(table, source, partition, place, key)
-            kept = (cells >= 0) & ~(absent & (source.person_missing == "drop"))
-            yield RecordsOfFile(table, partition.called, cells, hashes, kept, tally.read)
-
-
-Excess = NDArray[np.float64]
-
-
-def beyond_bounds(source: Source, domain: Domain, rule: Beyond, *, persons: bool) -> CountedSizes:
-    """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
-
-    The records are read as counting will read them: what that refuses is refused here, before anything is charged.
-
-    Args:
-        persons: whether persons are counted in each group, so that their further records in a group are no loss.
-    Raises: InvalidSpec, UnknownValue, InvalidInput. No message tells a number that depends on the records.
-    """
-    columns = [domain.attribute(name) for name in rule.columns]
-    if source.person is None:
-        read, sums = 0, [np.zeros(size, dtype=np.int64) for size in rule.sizes]
-        for found in read_records(source, domain):
-            read += found.read
-            for place, column in enumerate(columns):
-                sums[place] += rule.of_amounts(_given(_excess(found, column, source)[found.kept]))
-        return CountedSizes(np.concatenate(sums), read)
-    rows, excess, read = _held(source, domain, columns, _excess)
-    kept = kept_records(source, domain, rows)
-    person = np.unique(rows[["high", "low"]], return_inverse=True)[1].reshape(-1)
-    counted, several = np.bincount(person[kept], minlength=person.max(initial=-1) + 1), person
-    if persons:  # of a person's records in a group one can count
-        several = np.unique(np.stack([person, groups_of(rows, domain)]), axis=1)[0]
-    lost = np.bincount(several, minlength=counted.size) - counted
-    blocks = [] if rule.most is None else [rule.of_persons(counted.astype(np.int64), lost.astype(np.int64))]
-    return CountedSizes(np.concatenate([*blocks, *(rule.of_amounts(_given(each[kept])) for each in excess)]), read)
-
-
-def records_of_persons(source: Source, domain: Domain, most: int, *, groups: bool = False) -> CountedSizes:
-    """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
-
-    Args:
-        groups: whether all records of a person in one group are taken for one.
-    Raises: as ``beyond_bounds``.
-    """
-    rows, _, read = _held(source, domain, [], _amounts)
-    if groups:
-        rows["cell"] = groups_of(rows, domain)
-        rows = np.unique(rows)
-    _, counts = np.unique(rows[["high", "low"]], return_counts=True)
-    return CountedSizes(np.bincount(np.minimum(counts, most), minlength=most + 1).astype(np.int64), read)
-
-
-def counts_of_amounts(source: Source, domain: Domain, name: str, most: int) -> CountedSizes:
-    """The records that count by their amount, in steps above the smallest one; whatever is larger than ``most`` counts as that.
-
-    Raises: as ``beyond_bounds``.
-    """
-    column, read, counts = domain.attribute(name), 0, np.zeros(most + 1, dtype=np.int64)
-    assert column.amounts is not None
-    if source.person is None:
-        for found in read_records(source, domain):
-            read += found.read
-            steps = column.amounts.steps_of(_amounts(found, column, source)[found.kept])
-            counts += np.bincount(steps[steps >= 0], minlength=most + 1)
-        return CountedSizes(counts, read)
-    rows, (amounts,), read = _held(source, domain, [column], _amounts)
-    steps = column.amounts.steps_of(amounts[kept_records(source, domain, rows)])
-    return CountedSizes(np.bincount(steps[steps >= 0], minlength=most + 1).astype(np.int64), read)
 
 
 @dataclass(frozen=True)
@@ -144,7 +58,7 @@ class CountedValues:
         values: for each column the group, the steps above its smallest amount, and the number of records; rising by group and steps.
     """
 
-    values: tuple[NDArray[np.int64], ...] = field(repr=False)
+    values: tuple[Numbers, ...] = field(repr=False)
     read: int = field(repr=False)
 
     @property
@@ -156,87 +70,195 @@ class CountedValues:
         return found.hexdigest()
 
 
-def values_by_group(source: Source, domain: Domain, by: Sequence[str], of: Sequence[Attribute]) -> CountedValues:
+@dataclass(frozen=True)
+class RecordsInParts:
+    """Where the records of a release are read, and as what.
+
+    Attributes:
+        domain: with whose cells they are counted.
+    """
+
+    source: Source
+    domain: Domain
+    store: Store
+    engine: Engine
+
+    def parts(self, *columns: Attribute) -> Iterator[tuple[Rows, tuple[Values, ...], int]]:
+        """Some records within the domain after others: all of each of their persons, the amounts of some columns, and how many were read.
+
+        They are read as counting will read them: what that refuses is refused here, before anything is charged. Without a person column,
+        parts are batches of files.
+        Raises: InvalidSpec, UnknownValue, StoreError. No message tells a number that depends on the records.
+        """
+        check_columns(self.source, self.domain)
+        partitions = partitions_of(self.source)
+        if self.source.person is None:
+            for partition in partitions:
+                for table in tables_of(self.source, self.domain, partition):
+                    cells, tally = cells_of(table, self.source, self.domain, partition.called)
+                    rows = np.zeros(int((cells >= 0).sum()), dtype=HASHED)
+                    rows["cell"] = cells[cells >= 0]
+                    found = (amounts_of(table, each, self.source, partition.called) for each in columns)
+                    yield rows, tuple(each[cells >= 0] for each in found), tally.read
+            return
+        key, work, parts = RunKey.fresh(), self.store.scratch(), parts_of(self.source, self.engine, 1)
+        try:
+            tasks = grouped(partitions, self.engine.workers)
+            tally, dealt = dealt_by_person(
+                self.source, self.domain, self.store, work, self.engine, key, tasks, parts, columns
+            )
+            opened = dealt.opened(self.store, key)
+            for part in range(parts):
+                some = list(opened.of(part))
+                if some:
+                    rows = np.concatenate(some)
+                    amounts = tuple(rows[amount_of(place)] for place in range(len(columns)))
+                    yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
+            yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), tally.read
+        finally:
+            self.store.delete(work)
+
+    def kept(self, rows: Rows) -> Numbers:
+        """The places of the records that count: without a person column, of all."""
+        return np.arange(rows.size) if self.source.person is None else kept_records(self.source, self.domain, rows)
+
+    def summed(self, size: int, counted: Callable[..., Numbers], *columns: Attribute) -> CountedSizes:
+        """So many numbers of each part, added up.
+
+        Args:
+            counted: gives those of a part, from its records and the amounts of each column.
+        """
+        counts, read = np.zeros(size, dtype=np.int64), 0
+        for rows, amounts, number in self.parts(*columns):
+            counts += counted(rows, *amounts)
+            read += number
+        return CountedSizes(counts, read)
+
+
+def beyond_bounds(records: RecordsInParts, rule: Beyond, *, persons: bool) -> CountedSizes:
+    """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
+
+    Args:
+        persons: whether persons are counted in each group, so that their further records in a group are no loss.
+    Raises: as ``RecordsInParts.parts``.
+    """
+    columns = [records.domain.attribute(name) for name in rule.columns]
+
+    def counted(rows: Rows, *amounts: Values) -> Numbers:
+        kept, blocks = records.kept(rows), []
+        if rule.most is not None:
+            person = numbered(rows)
+            own = np.bincount(person[kept], minlength=person.max(initial=-1) + 1)
+            several = _pairs(person, groups_of(rows, records.domain))[0] if persons else person
+            blocks.append(rule.of_persons(own, np.bincount(several, minlength=own.size) - own))
+        excess = (_excess(each[kept], column) for each, column in zip(amounts, columns, strict=True))
+        return np.concatenate([*blocks, *(rule.of_amounts(each[~np.isnan(each)]) for each in excess)])
+
+    return records.summed(sum(rule.sizes), counted, *columns)
+
+
+def records_of_persons(records: RecordsInParts, most: int, *, groups: bool = False) -> CountedSizes:
+    """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
+
+    Args:
+        groups: whether all records of a person in one group are taken for one.
+    Raises: as ``RecordsInParts.parts``.
+    """
+
+    def counted(rows: Rows) -> Numbers:
+        person = numbered(rows)
+        several = _pairs(person, groups_of(rows, records.domain))[0] if groups else person
+        return np.bincount(np.minimum(np.bincount(several), most), minlength=most + 1)
+
+    return records.summed(most + 1, counted)
+
+
+def counts_of_amounts(records: RecordsInParts, name: str, most: int) -> CountedSizes:
+    """The records that count by their amount, in steps above the smallest one; whatever is larger than ``most`` counts as that.
+
+    Raises: as ``RecordsInParts.parts``.
+    """
+    column = records.domain.attribute(name)
+
+    def counted(rows: Rows, amounts: Values) -> Numbers:
+        assert column.amounts is not None
+        steps = column.amounts.steps_of(amounts[records.kept(rows)])
+        return np.bincount(steps[steps >= 0], minlength=most + 1)
+
+    return records.summed(most + 1, counted, column)
+
+
+def values_by_group(records: RecordsInParts, by: Sequence[str], of: Sequence[Attribute]) -> CountedValues:
     """The records that count by group and by their amounts in some columns. Records in no labelled group are left out.
 
-    Raises: as ``beyond_bounds``.
+    Raises: as ``RecordsInParts.parts``.
     """
-    rows, amounts, read = _held(source, domain, list(of), _amounts)
-    kept = np.arange(rows.size) if source.person is None else kept_records(source, domain, rows)
-    codes = np.unravel_index(rows["cell"][kept], tuple(each.kinds for each in domain.attributes))
-    group, known = np.zeros(kept.size, dtype=np.int64), np.ones(kept.size, dtype=bool)
-    for name in by:
-        code, shown = codes[domain.axis(name)], domain.attribute(name).shown
-        group, known = group * shown + code, known & (code < shown)
-    found = []
-    for column, values in zip(of, amounts, strict=True):
-        assert column.amounts is not None
-        name, steps = column.name, column.amounts.steps_of(values[kept])
-        if column.missing is None and (steps < 0).any():
-            raise InvalidSpec(f"the records hold some without {name!r}; set 'missing: drop' for it, or complete them")
-        some = known & (steps >= 0)
-        size = column.amounts.width + 1
-        pairs, counts = np.unique(group[some] * size + steps[some], return_counts=True)
-        found.append(np.stack([*np.divmod(pairs, size), counts]))
+    found, read = [np.zeros((3, 0), dtype=np.int64) for _ in of], 0
+    for rows, amounts, number in records.parts(*of):
+        kept, read = records.kept(rows), read + number
+        group, known = _labelled(rows["cell"][kept], records.domain, by)
+        for place, (column, values) in enumerate(zip(of, amounts, strict=True)):
+            assert column.amounts is not None
+            steps = column.amounts.steps_of(values[kept])
+            if column.missing is None and (steps < 0).any():
+                raise InvalidSpec(
+                    f"the records hold some without {column.name!r}; set 'missing: drop' for it, or complete them"
+                )
+            some = known & (steps >= 0)
+            before, numbers = found[place], np.ones(int(some.sum()), dtype=np.int64)
+            more = np.concatenate([before, [group[some], steps[some], numbers]], axis=1)
+            found[place] = np.stack(_pairs(more[0], more[1], more[2]))
     return CountedValues(tuple(found), read)
 
 
-def steps_of_records(
-    source: Source, domain: Domain, name: str, steps_of: Callable[[Excess], NDArray[np.int64]], size: int
-) -> CountedSizes:
+def steps_of_records(records: RecordsInParts, name: str, steps_of: Callable[[Values], Numbers], size: int) -> CountedSizes:
     """Records by a number of theirs; of each person the first ``source.most_records`` that have one of the declared values.
 
     Args:
         name: of an attribute of numbers; those of records beyond its bins are in none.
         steps_of: gives the step of every number, 0..size-1.
-    Raises: as ``beyond_bounds``.
+    Raises: as ``RecordsInParts.parts``.
     """
-    rows, (numbers,), read = _held(source, domain, [domain.attribute(name)], _amounts)
-    codes = np.unravel_index(rows["cell"], tuple(each.kinds for each in domain.attributes))[domain.axis(name)]
-    known = np.flatnonzero(codes < domain.attribute(name).values)
-    if source.person is not None:
-        known = known[first_of_each(rows[known], source.most_records)]
-    return CountedSizes(np.bincount(steps_of(numbers[known]), minlength=size).astype(np.int64), read)
+    attribute, axis = records.domain.attribute(name), records.domain.axis(name)
+
+    def counted(rows: Rows, numbers: Values) -> Numbers:
+        known = np.flatnonzero(_codes(rows["cell"], records.domain)[axis] < attribute.values)
+        if records.source.person is not None:
+            known = known[first_of_each(rows[known], records.source.most_records)]
+        return np.bincount(steps_of(numbers[known]), minlength=size)
+
+    return records.summed(size, counted, attribute)
 
 
-def _held(
-    source: Source, domain: Domain, columns: list[Attribute], told: Callable[[RecordsOfFile, Attribute, Source], Excess]
-) -> tuple[NDArray[np.void], list[Excess], int]:
-    """All records with their persons and cells, and what is told of the amounts of each column."""
-    held: list[tuple[NDArray[np.void], list[Excess]]] = []
-    read = 0
-    for found in read_records(source, domain):
-        rows = np.empty(int(found.kept.sum()), dtype=HASHED)
-        rows["high"], rows["low"], rows["cell"] = *found.persons[found.kept].T, found.cells[found.kept]
-        held.append((rows, [told(found, column, source)[found.kept] for column in columns]))
-        read += found.read
-        if SORTED_COPIES * sum(some.nbytes + sum(each.nbytes for each in excess) for some, excess in held) > left_bytes():
-            raise InvalidInput(
-                "'left_out', 'quantiles' and 'private' bounds and edges need more memory for the records than this process has: give it "
-                "more, or declare bounds and edges, and leave 'left_out' and 'quantiles' out"
-            )
-    rows = np.concatenate([np.zeros(0, dtype=HASHED), *(some for some, _ in held)])
-    excess = [np.concatenate([np.zeros(0), *(each[place] for _, each in held)]) for place in range(len(columns))]
-    return rows, excess, read
+def _codes(cells: Numbers, domain: Domain) -> tuple[Numbers, ...]:
+    return np.unravel_index(cells, tuple(each.kinds for each in domain.attributes))
 
 
-def _given(excess: Excess) -> Excess:
-    """Those of records that have an amount."""
-    return excess[~np.isnan(excess)]
+def _labelled(cells: Numbers, domain: Domain, by: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
+    """The group of every record by some attributes, and whether it is one that has labels."""
+    codes = _codes(cells, domain)
+    group, known = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool)
+    for name in by:
+        code, shown = codes[domain.axis(name)], domain.attribute(name).shown
+        group, known = group * shown + code, known & (code < shown)
+    return group, known
 
 
-def _amounts(found: RecordsOfFile, column: Attribute, source: Source) -> Excess:
-    """The amount of every record, NaN where there is none."""
-    name = source.columns.get(column.name, column.name)
-    with explained(found.called, f"the column {name!r}"):
-        values = pc.fill_null(converted(found.table[name], "number"), float("nan")).to_numpy()
-    return np.asarray(values, dtype=np.float64)
+def _pairs(first: Numbers, second: Numbers, numbers: Numbers | None = None) -> tuple[Numbers, Numbers, Numbers]:
+    """Different pairs in rising order, and how often each occurs, or the sum of its numbers."""
+    order = np.lexsort((second, first))
+    first, second = first[order], second[order]
+    fresh = np.ones(first.size, dtype=bool)
+    fresh[1:] = (np.diff(first) != 0) | (np.diff(second) != 0)
+    starts = np.flatnonzero(fresh)
+    counted = np.ones(first.size, dtype=np.int64) if numbers is None else numbers[order]
+    return first[starts], second[starts], np.add.reduceat(counted, starts) if starts.size else counted
 
 
-def _excess(found: RecordsOfFile, column: Attribute, source: Source) -> Excess:
+def _excess(values: Values, column: Attribute) -> Values:
     """How far every amount lies outside the range, in ``FINEST`` parts of it: 0 within it, below it negative, NaN where there is none."""
     assert column.amounts is not None
-    (low, high), values = column.amounts.range, _amounts(found, column, source)
+    low, high = column.amounts.range
     with np.errstate(invalid="ignore", over="ignore"):
         beyond = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
     return np.where(np.isnan(values), np.nan, beyond)

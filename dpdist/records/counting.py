@@ -10,7 +10,6 @@ run leaves tells nothing of anybody.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import json
 import math
@@ -35,7 +34,7 @@ from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, i
 from dpdist.records.persons import count_by_person
 from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
-from dpdist.records.sources import Source, check_columns, partitions_of, without_files
+from dpdist.records.sources import Source, check_columns, grouped, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
 from dpdist.sizes import SIZES
 
@@ -77,7 +76,7 @@ def count(
     counter, key = Counter(layout, store, store.scratch(), range_size, sparse, divided), RunKey.fresh()
     try:
         tasks = engine.workers * PARTS_A_WORKER
-        groups = _grouped(partitions_of(source), tasks)
+        groups = grouped(partitions_of(source), tasks)
         if source.person is not None:
             tally, dealt = count_by_person(source, domain, counter, engine, key, groups, tasks, on_done)
         else:
@@ -152,16 +151,6 @@ def _facts(attribute: Attribute) -> list[object]:
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
     facts = [_facts(attribute) for attribute in domain.attributes]
     return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
-
-
-def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
-    """Partitions in their order, divided into at most so many groups of about as many bytes, none of them empty."""
-    if not items:
-        return [[]]
-    parts = collections.Counter(item.path for item in items)
-    sizes = np.array([max(1.0, item.tags.size / parts[item.path]) for item in items])
-    which = ((np.cumsum(sizes) - sizes / 2) * groups / sizes.sum()).astype(int)
-    return [[items[i] for i in np.flatnonzero(which == group)] for group in dict.fromkeys(which.tolist())]
 
 
 def _count_partitions(

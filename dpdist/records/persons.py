@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.domain import Domain
+from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import Engine, OnDone
 from dpdist.machine.store import Store
@@ -24,6 +24,7 @@ from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
 from dpdist.records.sources import Participations, PersonType, Source, without_files
 from dpdist.records.types import WORDS, Column, Unconvertible, converted, family_of, texts_of
+from dpdist.records.wording import Called
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 """A record that is dealt out: the keyed hash of its person, and its cell."""
@@ -59,17 +60,117 @@ def count_by_person(
     Args:
         groups: of partitions, in the order of files and rows, a task each.
     """
-    parts, pending = parts_of(source, engine, tasks), pending_rows(counter.store, engine)
-    dealing = partial(_deal_partitions, without_files(source), domain, counter, parts, pending)
-    dealt = engine.map(dealing, [(group, key) for group in groups], on_done=on_done)
-    gathered = gather(counter.store, counter.work, key, parts, [each for _, some in dealt for each in some])
+    parts = parts_of(source, engine, tasks)
+    read, gathered = dealt_by_person(
+        source, domain, counter.store, counter.work, engine, key, groups, parts, on_done=on_done
+    )
     counting = partial(_count_parts, without_files(source), domain, counter, gathered)
     each = parts // tasks
     counted = engine.map(
         counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
     )
-    tally = sum((tally for tally, _ in dealt + counted), CountSummary())
+    tally = sum((tally for tally, _ in counted), read)
     return tally, [one for _, some in counted for one in some]
+
+
+def dealt_by_person(
+    source: Source,
+    domain: Domain,
+    store: Store,
+    work: str,
+    engine: Engine,
+    key: RunKey,
+    groups: list[list[Partition]],
+    parts: int,
+    columns: tuple[Attribute, ...] = (),
+    on_done: OnDone | None = None,
+) -> tuple[CountSummary, Gathered]:
+    """Deal out all records so that those of one person are in one of so many parts, in the order of files and rows.
+
+    Args:
+        work: a folder of the store for what is dealt out, sealed under the key.
+        groups: of partitions, in the order of files and rows, a task each.
+        columns: whose amounts go along with each record.
+    """
+    dealing = Dealing(without_files(source), domain, store, work, parts, pending_rows(store, engine), columns)
+    dealt = engine.map(dealing.deal, [(group, key) for group in groups], on_done=on_done)
+    tally = sum((tally for tally, _ in dealt), CountSummary())
+    return tally, gather(store, work, key, parts, [each for _, some in dealt for each in some])
+
+
+@dataclass(frozen=True)
+class Dealing:
+    """How records are dealt out by person: with the keyed hash of their person, their cell and some amounts, in record order.
+
+    Attributes:
+        work: a folder of the store.
+        parts: how many there are.
+        pending: records that a task holds before it deals them out.
+        columns: whose amounts go along.
+    """
+
+    source: Source
+    domain: Domain
+    store: Store
+    work: str
+    parts: int
+    pending: int
+    columns: tuple[Attribute, ...] = ()
+
+    def deal(self, task: tuple[list[Partition], RunKey]) -> tuple[CountSummary, list[Dealt]]:
+        """Deal out the records of some partitions."""
+        partitions, key = task
+        person_key, tally = PersonKey(key.derived(b"persons")), CountSummary()
+        held: list[Any] = []
+        out: list[Dealt] = []
+
+        def flush() -> None:
+            rows = np.concatenate([np.zeros(0, dtype=self.dtype), *held])
+            held.clear()
+            part = (rows["high"] % np.uint64(self.parts)).astype(np.int64)
+            out.append(deal(self.store, self.work, key, self.parts, part, rows))
+
+        for partition in partitions:
+            for number, table in enumerate(tables_of(self.source, self.domain, partition)):
+                part, rows = self._rows(table, partition, number, person_key)
+                tally = tally + part
+                held.append(rows)
+                if sum(some.size for some in held) >= self.pending:
+                    flush()
+        flush()
+        return tally, out
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a record that is dealt out."""
+        return np.dtype([*HASHED.descr, *((amount_of(place), "<f8") for place in range(len(self.columns)))])
+
+    def _rows(self, table: pa.Table, partition: Partition, number: int, key: PersonKey) -> tuple[CountSummary, Rows]:
+        """The records of a table that lie within the domain and have a person."""
+        cells, tally = cells_of(table, self.source, self.domain, partition.called)
+        persons, absent = person_hashes(table, self.source, partition, number, key)
+        kept = cells >= 0
+        if self.source.person_missing == "drop":
+            tally = replace(tally, dropped=tally.dropped + int((kept & absent).sum()))
+            kept &= ~absent
+        rows = np.empty(int(kept.sum()), dtype=self.dtype)
+        rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
+        for place, column in enumerate(self.columns):
+            rows[amount_of(place)] = amounts_of(table, column, self.source, partition.called)[kept]
+        return tally, rows
+
+
+def amount_of(place: int) -> str:
+    """The field of a record that is dealt out with the amount of one of the columns."""
+    return f"amount {place}"
+
+
+def amounts_of(table: pa.Table, column: Attribute, source: Source, called: Called) -> NDArray[np.float64]:
+    """The amount of every record, NaN where there is none."""
+    name = source.columns.get(column.name, column.name)
+    with explained(called, f"the column {name!r}"):
+        values = pc.fill_null(converted(table[name], "number"), float("nan")).to_numpy()
+    return np.asarray(values, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -86,38 +187,6 @@ class PersonKey:
         """
         kind = b"alone" if alone else b""
         return hashlib.blake2b(person.encode(), key=self.content, digest_size=16, person=kind).digest()
-
-
-def _deal_partitions(
-    source: Source, domain: Domain, counter: Counter, parts: int, pending: int, task: tuple[list[Partition], RunKey]
-) -> tuple[CountSummary, list[Dealt]]:
-    """Deal out the records of some partitions by person: keyed hash of the person and cell, in record order."""
-    partitions, key = task
-    person_key, tally = PersonKey(key.derived(b"persons")), CountSummary()
-    held: list[Any] = []
-    out: list[Dealt] = []
-
-    def flush() -> None:
-        rows = np.concatenate([np.zeros(0, dtype=HASHED), *held])
-        held.clear()
-        out.append(deal(counter.store, counter.work, key, parts, (rows["high"] % np.uint64(parts)).astype(np.int64), rows))
-
-    for partition in partitions:
-        for number, table in enumerate(tables_of(source, domain, partition)):
-            cells, part = cells_of(table, source, domain, partition.called)
-            persons, absent = person_hashes(table, source, partition, number, person_key)
-            kept = cells >= 0
-            if source.person_missing == "drop":
-                part = replace(part, dropped=part.dropped + int((kept & absent).sum()))
-                kept &= ~absent
-            tally = tally + part
-            rows = np.empty(int(kept.sum()), dtype=HASHED)
-            rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
-            held.append(rows)
-            if sum(some.size for some in held) >= pending:
-                flush()
-    flush()
-    return tally, out
 
 
 def _count_parts(
@@ -179,10 +248,18 @@ def repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
     return rows.size - starts.size
 
 
+def numbered(rows: Rows) -> NDArray[np.int64]:
+    """The person of every record: 0, 1, 2, ... in no order that means anything."""
+    order, number = np.lexsort((rows["low"], rows["high"])), np.empty(rows.size, dtype=np.int64)
+    starts, _ = _runs(rows["high"][order], rows["low"][order])
+    number[order] = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.size)))
+    return number
+
+
 def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
     """The places of the first ``most`` records of each person."""
     high, low = rows["high"], rows["low"]
-    order = np.lexsort((np.arange(rows.size), low, high))
+    order = np.lexsort((low, high))  # stable: records of one person stay in their order
     fresh = np.ones(rows.size, dtype=bool)
     fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
     starts = np.maximum.accumulate(np.where(fresh, np.arange(rows.size), 0))
@@ -195,7 +272,7 @@ def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, most: int
     Args:
         group: of every record.
     """
-    order = np.lexsort((np.arange(rows.size), group, rows["low"], rows["high"]))
+    order = np.lexsort((group, rows["low"], rows["high"]))
     starts, place = _runs(rows["high"][order], rows["low"][order], group[order])
     firsts = order[starts]  # where each person comes to each group, in the order of files and rows
     came = np.lexsort((firsts, rows["low"][firsts], rows["high"][firsts]))
@@ -210,7 +287,7 @@ def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Partici
 
     Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
     """
-    order = np.lexsort((np.arange(rows.size), steps, rows["low"], rows["high"]))
+    order = np.lexsort((steps, rows["low"], rows["high"]))
     persons = _runs(rows["high"][order], rows["low"][order])[0]
     person = np.searchsorted(persons, np.arange(rows.size), side="right") - 1
     span = int(steps.max(initial=0)) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import uuid
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
@@ -194,6 +197,16 @@ def partitions_of(source: Source) -> list[Partition]:
     given = zip(source.files, source.tags, named, strict=True)
     found = (known_format(path).partitions(path, tags, tuple(each.items())) for (path, _), tags, each in given)
     return [partition for some in found for partition in some]
+
+
+def grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
+    """Partitions in their order, divided into at most so many groups of about as many bytes, none of them empty."""
+    if not items:
+        return [[]]
+    parts = collections.Counter(item.path for item in items)
+    sizes = np.array([max(1.0, item.tags.size / parts[item.path]) for item in items])
+    which = ((np.cumsum(sizes) - sizes / 2) * groups / sizes.sum()).astype(int)
+    return [[items[i] for i in np.flatnonzero(which == group)] for group in dict.fromkeys(which.tolist())]
 
 
 def without_files(source: Source) -> Source:

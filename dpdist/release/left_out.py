@@ -13,8 +13,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.beyond import FINEST, LARGEST, UNIT, Beyond, beyond, ladder
 from dpdist.privacy.noise import Noise
 from dpdist.quantities.beyond import of_block
-from dpdist.records.beyond import CountedSizes, beyond_bounds
-from dpdist.records.sources import Source
+from dpdist.records.beyond import CountedSizes, RecordsInParts, beyond_bounds
 from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import LeftOut
 from dpdist.spec.job import Job
@@ -48,8 +47,8 @@ class LeftOutMeasurement(NoisyPreliminary):
             **self.counted_records,
         }
 
-    def counted(self, source: Source) -> CountedSizes:
-        return beyond_bounds(source, self.job.measured.domain, self.rule, persons=self.job.measured.persons)
+    def counted(self, records: RecordsInParts) -> CountedSizes:
+        return beyond_bounds(records, self.rule, persons=self.job.measured.persons)
 
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
         return {"values": self.rule.noisy(counted.counts, self.samples(key)).tolist()}

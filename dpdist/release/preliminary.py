@@ -17,7 +17,7 @@ from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
-from dpdist.records.sources import Source
+from dpdist.records.beyond import RecordsInParts
 from dpdist.spec.found_first import FoundFirst
 from dpdist.spec.job import Job
 
@@ -127,7 +127,7 @@ class Preliminary(ABC):
         return None
 
     @abstractmethod
-    def counted(self, source: Source) -> Any:
+    def counted(self, records: RecordsInParts) -> Any:
         """What is counted of the records (``Counted``). Raises: DpdistError; whatever counting would refuse is refused here."""
 
     @abstractmethod

@@ -14,8 +14,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
 from dpdist.quantities.beyond import BOUND_SEEN, SEEN, NoisyCounts
-from dpdist.records.beyond import CountedSizes, counts_of_amounts, records_of_persons
-from dpdist.records.sources import Source
+from dpdist.records.beyond import CountedSizes, RecordsInParts, counts_of_amounts, records_of_persons
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
 from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
 from dpdist.spec.job import Job
@@ -81,8 +80,8 @@ class RecordsChoice(BoundChoice):
     def of(self) -> Mapping[str, Any]:
         return {"person": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
 
-    def counted(self, source: Source) -> CountedSizes:
-        return records_of_persons(source, self.job.measured.domain, self.rule.most)
+    def counted(self, records: RecordsInParts) -> CountedSizes:
+        return records_of_persons(records, self.rule.most)
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
         """Noise grows in proportion to the records."""
@@ -103,8 +102,8 @@ class GroupsChoice(BoundChoice):
     def of(self) -> Mapping[str, Any]:
         return {"groups of": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
 
-    def counted(self, source: Source) -> CountedSizes:
-        return records_of_persons(source, self.job.measured.domain, self.rule.most, groups=True)
+    def counted(self, records: RecordsInParts) -> CountedSizes:
+        return records_of_persons(records, self.rule.most, groups=True)
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
         """Those of plans with doubling bounds, and powers between them: how noise grows is a matter of the strategy.
@@ -135,8 +134,8 @@ class RangeChoice(BoundChoice):
         given = self.job.measured.sums[self.asked.of]
         return {"person": self.job.guarantee.person, "of": self.asked.of, "amounts": given.measured}
 
-    def counted(self, source: Source) -> CountedSizes:
-        return counts_of_amounts(source, self.job.measured.domain, self.asked.of, self.rule.most)
+    def counted(self, records: RecordsInParts) -> CountedSizes:
+        return counts_of_amounts(records, self.asked.of, self.rule.most)
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
         """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it."""

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from dpdist.domain import Attribute
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.quantiles import EdgesRule, QuantileRules, edges_rule, quantiles
-from dpdist.records.beyond import CountedSizes, CountedValues, steps_of_records, values_by_group
-from dpdist.records.sources import Source
+from dpdist.records.beyond import CountedSizes, CountedValues, RecordsInParts, steps_of_records, values_by_group
 from dpdist.release.preliminary import PredictedErrors, Preliminary
 from dpdist.spec.found_first import AskedQuantiles, FoundEdges
 from dpdist.spec.job import Job
@@ -57,9 +56,9 @@ class EdgesChoice(PrivateChoice):
         for each in self.rule.splits:
             yield {"edge": each.number + 1, "level": each.level + 1, "at": str(each.at), "rate": str(each.rate)}
 
-    def counted(self, source: Source) -> CountedSizes:
+    def counted(self, records: RecordsInParts) -> CountedSizes:
         asked = self.asked.selection
-        return steps_of_records(source, self.job.measured.domain, self.asked.of, asked.steps_of, asked.size)
+        return steps_of_records(records, self.asked.of, asked.steps_of, asked.size)
 
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
         return {"steps": self.rule.chosen(counted.counts, key)}
@@ -125,9 +124,9 @@ class QuantileChoice(PrivateChoice):
                 rates = {"rate": str(each.rate), "end_rate": str(each.end_rate), "beyond": each.beyond}
                 yield {"of": name, "at": str(each.at), "values": each.size, **rates}
 
-    def counted(self, source: Source) -> CountedValues:
+    def counted(self, records: RecordsInParts) -> CountedValues:
         of = tuple(each.uncounted(name) for name, each in self.asked.asked.of.items())
-        return values_by_group(source, self.job.measured.domain, self.asked.asked.by, of)
+        return values_by_group(records, self.asked.asked.by, of)
 
     def kept(self, counted: CountedValues, key: bytes, errors: PredictedErrors | None) -> Any:
         number, found = 0, []

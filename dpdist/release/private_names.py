@@ -11,8 +11,8 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
+from dpdist.records.beyond import RecordsInParts
 from dpdist.records.names import Names, names_of
-from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import PrivateNames
 from dpdist.spec.job import Job
@@ -47,9 +47,9 @@ class NameSelection(NoisyPreliminary):
             "rule": self.rule.facts,
         }
 
-    def counted(self, source: Source) -> Names:
+    def counted(self, records: RecordsInParts) -> Names:
         candidates = self.asked.selection.candidates  # as declared: it decides about memory alone
-        return names_of(source, self.job.measured.domain, self.asked.of, self.left_out, candidates)
+        return names_of(records.source, records.domain, self.asked.of, self.left_out, candidates)
 
     def kept(self, counted: Names, key: bytes, errors: PredictedErrors | None) -> Any:
         return [counted.names[number] for number in self.rule.chosen(counted.counts, self.samples(key)).tolist()]

@@ -19,6 +19,7 @@ from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Receipt
 from dpdist.process.private import private_files
+from dpdist.records.beyond import RecordsInParts
 from dpdist.records.sources import Source
 from dpdist.release.charge import BoundRecords, charge_for
 from dpdist.release.chosen import found_before, preliminary_of
@@ -86,7 +87,7 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
     errors = before.errors(partial(_planned, context, before))
-    counted = before.counted(source)
+    counted = before.counted(read_by(context, job))
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
     few_enough(counted.read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
@@ -95,6 +96,11 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
     write = partial(_write, context.store, before, counted, errors)
     stored, _ = drawn_once(context, charge, root, counted.digest, write)
     return before.with_kept(context.store, stored)
+
+
+def read_by(context: Context, job: Job) -> RecordsInParts:
+    """The records of a release, to be read before its plan."""
+    return RecordsInParts(files_of(context, job.source), job.measured.domain, context.store, context.engine)
 
 
 def _planned(context: Context, before: Preliminary, bound: int) -> PlannedErrors:

@@ -25,11 +25,10 @@ from dpdist.records import counting
 from dpdist.records.counting import count
 from dpdist.records.hashing import Tags
 from dpdist.records.names import names_of
-from dpdist.records.partials import Counter
-from dpdist.records.persons import PersonKey, _deal_partitions
+from dpdist.records.persons import Dealing, PersonKey
 from dpdist.records.rows import CountSummary
 from dpdist.records.shuffle import RunKey, gather
-from dpdist.records.sources import Partition, source_of
+from dpdist.records.sources import Partition, grouped, source_of
 from dpdist.sizes import Sizes
 from tests import small
 
@@ -249,9 +248,8 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
     left = []
     for run in range(2):
         store, key = Store(tmp_path / f"store-{run}"), RunKey.fresh()
-        counter = Counter(Layout(DOMAIN.shape, ()), store, "scratch/x", 8, sparse=True)
         partition = Partition(source.files[0][0], 0, source.tags[0])
-        _, dealt = _deal_partitions(source, DOMAIN, counter, 1, 100, ([partition], key))
+        _, dealt = Dealing(source, DOMAIN, store, "scratch/x", 1, 100).deal(([partition], key))
         (rows,) = gather(store, "scratch/x", key, 1, dealt).opened(store, key).of(0)
         left.append({(int(row["high"]), int(row["low"])) for row in rows})
         for mail in MAILS:
@@ -276,15 +274,15 @@ def test_tasks_are_as_large_as_each_other_in_bytes() -> None:
     small_ones = [partition(f"{i}", 0, 10) for i in range(20)]
     large = [partition("large", group, 1000) for group in range(10)]
     for items in (small_ones + large, large + small_ones, small_ones[:7] + large + small_ones[7:]):
-        groups = counting._grouped(items, 5)
+        groups = grouped(items, 5)
         assert [each for group in groups for each in group] == items
         assert all(groups)
         sizes = [sum(each.tags.size / (10 if each.path == "large" else 1) for each in group) for group in groups]
         assert len(groups) == 5
         assert max(sizes) <= 1200 / 5 + 100
-    assert counting._grouped([], 5) == [[]]
-    assert counting._grouped(small_ones[:2], 5) == [[each] for each in small_ones[:2]]
-    assert counting._grouped([partition("empty", 0, 0)], 5) == [[partition("empty", 0, 0)]]
+    assert grouped([], 5) == [[]]
+    assert grouped(small_ones[:2], 5) == [[each] for each in small_ones[:2]]
+    assert grouped([partition("empty", 0, 0)], 5) == [[partition("empty", 0, 0)]]
 
 
 @pytest.mark.parametrize("person", [None, "person"])

@@ -20,7 +20,7 @@ from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
 from dpdist.release.chosen import preliminary_of
 from dpdist.release.context import Context, silent
-from dpdist.release.count import files_of
+from dpdist.release.selecting import read_by
 from dpdist.spec import load
 from dpdist.spec.found_first import FoundFirst
 from tests import small
@@ -177,7 +177,7 @@ def test_records_of_any_name_count_for_the_bound_that_is_chosen_before_names(hom
     job = load(small.write(home.parent / "data", table=purchases(), **content))
     before = preliminary_of(job)
     assert before is not None
-    counted = before.counted(files_of(Context(home, Store(home / "store"), inline(), silent), job.source))
+    counted = before.counted(read_by(Context(home, Store(home / "store"), inline(), silent), job))
     numbers = np.bincount(purchases()["person"].to_numpy())
     assert counted.counts.tolist() == np.bincount(np.minimum(numbers, 40), minlength=41).tolist()
 

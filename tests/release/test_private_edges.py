@@ -26,9 +26,9 @@ from dpdist.privacy.quantiles import edges_rule
 from dpdist.release import selecting
 from dpdist.release.chosen import found_before, preliminary_of
 from dpdist.release.context import Context, silent
-from dpdist.release.count import files_of
 from dpdist.release.plan import plan
 from dpdist.release.private_choices import EdgesChoice, inner_edges
+from dpdist.release.selecting import read_by
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from dpdist.spec.attributes.edges import Edges
@@ -212,7 +212,7 @@ def test_the_records_that_count_are_those_with_a_number(
     content = asked(records={"path": "records.parquet", "person": person}, domain={"paid": paid})
     content["workload"] = [{"marginals": {"ways": [1]}}]
     found, context = choice(small.write(home.parent / "data", table=table, **content), home)
-    assert found.counted(files_of(context, found.job.source)).counts.tolist() == expected
+    assert found.counted(read_by(context, found.job)).counts.tolist() == expected
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -231,7 +231,7 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budge
         table = pa.table({"paid": [float(value) for _, value in rows], "person": [number for number, _ in rows]})
         pa.parquet.write_table(table, path.parent / "records.parquet")
         job = load(path)
-        return np.asarray(replace(found, job=job).counted(files_of(context, job.source)).counts)
+        return np.asarray(replace(found, job=job).counted(read_by(context, job)).counts)
 
     base = ((0, 3), (1, 1))
     one, used = chances(found.rule, counted(base)), 0.0

@@ -10,7 +10,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from dpdist.domain import Domain
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.records.beyond import RecordsInParts
+from dpdist.records.sources import Source
 
 Record = tuple[str, int | None, str | None]
 """Person, a whole number ``a`` and a category ``b``; either may be missing or outside the domain."""
@@ -68,6 +73,16 @@ def changed(base: Data, protection: Protection, *, thorough: bool = False) -> It
             rest = tuple(r for i, r in enumerate(base) if i not in gone)
             yield rest
             yield from (rest + come for come in (added if thorough else added[:1]) if replaced)
+
+
+PART_BYTES = 60_000
+"""Memory of a task so small that persons are dealt out to several parts."""
+
+
+def in_parts(source: Source, domain: Domain, folder: Path) -> RecordsInParts:
+    """The records as they are read before a release, persons in several parts."""
+    engine = Engine(workers=1, memory_bytes=PART_BYTES, threads=1, connect=None, local=True)
+    return RecordsInParts(source, domain, Store(folder / "store"), engine)
 
 
 def as_parquet(data: Data, folder: Path) -> Path:

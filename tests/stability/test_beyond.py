@@ -16,7 +16,7 @@ from dpdist.privacy.beyond import UNIT, Beyond, beyond
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond as counting
 from dpdist.records import sources
-from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
+from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 
 MOST = 2
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     bounds = BOUNDS[name]
     source = sources.source_of(form(data, folder), columns={}, **bounds)
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
-    return counting.beyond_bounds(source, domain(), rule, persons=name == "persons").counts
+    return counting.beyond_bounds(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

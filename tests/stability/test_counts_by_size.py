@@ -14,8 +14,8 @@ from dpdist.domain.amounts import Amounts
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import UNIT_BITS, counts_by_size
 from dpdist.privacy.protection import Protection
-from dpdist.records import beyond, sources
-from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
+from dpdist.records import beyond, persons, sources
+from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 
 MOST = 4
 DOMAIN = Domain((Attribute("a", edges=(0, 1, 2, 3), outside="drop"), Attribute("b", categories=("x", "y"), outside="drop")))
@@ -26,7 +26,7 @@ def binned(data: Data, folder: Path, form: Any = as_parquet, *, groups: bool = F
     """Persons by bin, with the records or groups of whoever has more than the largest number counted as so many."""
     folder.mkdir(parents=True)
     source = sources.source_of(form(data, folder), columns={}, person="who", most_records=MOST)
-    found = beyond.records_of_persons(source, DOMAIN, MOST, groups=groups)
+    found = beyond.records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
@@ -61,7 +61,7 @@ def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_p
     source = sources.source_of(form(data, folder), columns={}, **bounds)
     column = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), MOST), DROP)
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
-    found = beyond.counts_of_amounts(source, domain, "a", MOST)
+    found = beyond.counts_of_amounts(in_parts(source, domain, folder), "a", MOST)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
@@ -116,15 +116,16 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
 
 def test_a_person_in_several_bins_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had a person as many keys as batches, one person would move two bins."""
-    monkeypatch.setattr(beyond, "person_hashes", _by_place)
+    monkeypatch.setattr(persons, "person_hashes", _by_place)
     protection = Protection.from_facts({"neighbours": "add-remove", "most_records": MOST, "person": "who"})
     base = binned(FILE, tmp_path / "base", as_folder)
     moved = [binned(data, tmp_path / str(n), as_folder) - base for n, data in enumerate(changed(FILE, protection))]
     assert max(int((each**2).sum()) for each in moved) > 1
 
 
-def _by_place(table: Any, source: Any, partition: Any, place: int, key: Any) -> Any:
-    from dpdist.records.persons import person_hashes
+PERSON_HASHES = persons.person_hashes
 
-    hashes, absent = person_hashes(table, source, partition, place, key)
+
+def _by_place(table: Any, source: Any, partition: Any, place: int, key: Any) -> Any:
+    hashes, absent = PERSON_HASHES(table, source, partition, place, key)
     return hashes + np.uint64(hash(partition.path) % 2**32), absent

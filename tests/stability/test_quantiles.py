@@ -14,7 +14,7 @@ from dpdist.domain.amounts import Amounts
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond as counting
 from dpdist.records import sources
-from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
+from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 from tests.stability.test_beyond import BOUNDS
 
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
@@ -26,7 +26,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     folder.mkdir(parents=True)
     source = sources.source_of(form(data, folder), columns={}, **BOUNDS[name])
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"),), beside=(COLUMN,))
-    (values,) = counting.values_by_group(source, domain, ["b"], [COLUMN]).values
+    (values,) = counting.values_by_group(in_parts(source, domain, folder), ["b"], [COLUMN]).values
     table = np.zeros((2, 10), dtype=np.int64)
     table[values[0], values[1]] = values[2]
     return table
