@@ -280,6 +280,31 @@ def test_the_number_of_releases_that_share_a_cap_decides_the_noise(home: Path) -
         assert planned.plan.noise.kind.label == kind
 
 
+MEANS = dp.means("paid", between=(0, 10))
+OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
+    "persons": (dp.Persons("person", most_records=2), [dp.marginals(1)], {}, True),
+    "amounts": (None, [MEANS], {}, True),
+    "nothing is bounded": (None, [dp.marginals(1)], {}, False),
+    "opted out": (dp.Persons("person"), [dp.marginals(1)], {"left_out": None}, False),
+    "a bound that says it itself": (
+        dp.Persons("person", most_records="private", more={"selection": {"most": 9}}),
+        [dp.marginals(1)],
+        {},
+        False,
+    ),
+    "a total": (dp.Persons("person", most_records=9), [dp.means("paid", between=(0, 10), most_per_person=20)], {}, False),
+    "records that were counted before": (None, [MEANS], {"records": {"counts": "n"}}, False),
+}
+
+
+@pytest.mark.parametrize("name", OF_LEFT_OUT)
+def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
+    protect, asked, more, measured = OF_LEFT_OUT[name]
+    planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.5), **more)
+    assert ("left_out" in planned.content) == measured
+    assert "None" not in planned.to_yaml()
+
+
 def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
     """As ``dpdist plan`` of the same spec compares them; none is read, and nothing is charged."""
     content = {key: each for key, each in ASKED.items() if key not in ("records", "assume")}
