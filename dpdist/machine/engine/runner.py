@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-import threadpoolctl
 
 from dpdist.errors import EngineError
 from dpdist.machine.admission import Admission
@@ -19,6 +18,7 @@ from dpdist.machine.engine import handing, tasks
 from dpdist.machine.engine.handing import OnDone, WorkerSet
 from dpdist.machine.engine.workforce import Workforce, losses_told, optimisers, slots, workers_of
 from dpdist.process.limits import left_bytes
+from dpdist.process.threads import with_blas_threads
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -158,7 +158,7 @@ class Engine(Workforce):
         Raises: OutOfMemory when no worker has ``needed_bytes``.
         """
         if self._local:
-            with threadpoolctl.threadpool_limits(self.threads):
+            with with_blas_threads(self.threads):
                 return function(*arguments)
         with self._past_the_scheduler(partial(tasks.with_threads, function, *arguments)) as called:
             return cast(_T, handing.place(self, called, needed_bytes))

@@ -16,10 +16,10 @@ from typing import Any, TypeVar, cast
 
 import cloudpickle
 import numpy as np
-import threadpoolctl
 
 from dpdist.errors import DpdistError, StoreError, TaskFailed
 from dpdist.machine.admission import TaskStore
+from dpdist.process.threads import with_blas_threads
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -130,7 +130,7 @@ def with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
     """On a worker: as many BLAS threads as it has threads. The last argument is the task's empty item."""
     from distributed import get_worker
 
-    with threadpoolctl.threadpool_limits(get_worker().state.nthreads):
+    with with_blas_threads(get_worker().state.nthreads):
         return function(*arguments[:-1])
 
 
