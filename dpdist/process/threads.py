@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, TypeVar
-
-import threadpoolctl
+from typing import TypeVar
 
 from dpdist.process.limits import cores
 
@@ -34,15 +29,3 @@ def in_order(function: Callable[[_Item], _T], items: Iterable[_Item]) -> Iterato
                 waiting += [pool.submit(function, item) for item in islice(following, 1)]
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def with_blas_threads(threads: int) -> AbstractContextManager[Any]:
-    """A block in which linear algebra runs so many threads."""
-    return _libraries(len(sys.modules)).limit(limits=threads)
-
-
-@lru_cache(maxsize=1)
-def _libraries(modules: int) -> threadpoolctl.ThreadpoolController:
-    """The libraries of linear algebra. To find them takes milliseconds, and modules load them: they are looked for after imports."""
-    del modules
-    return threadpoolctl.ThreadpoolController()

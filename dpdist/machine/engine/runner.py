@@ -18,7 +18,6 @@ from dpdist.machine.engine import handing, tasks
 from dpdist.machine.engine.handing import OnDone, WorkerSet
 from dpdist.machine.engine.workforce import Workforce, losses_told, optimisers, slots, workers_of
 from dpdist.process.limits import left_bytes
-from dpdist.process.threads import with_blas_threads
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -158,7 +157,7 @@ class Engine(Workforce):
         Raises: OutOfMemory when no worker has ``needed_bytes``.
         """
         if self._local:
-            with with_blas_threads(self.threads):
+            with tasks.with_blas_threads(self.threads):
                 return function(*arguments)
         with self._past_the_scheduler(partial(tasks.with_threads, function, *arguments)) as called:
             return cast(_T, handing.place(self, called, needed_bytes))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import threading
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import cloudpickle
 import numpy as np
+import threadpoolctl
 
 from dpdist.errors import DpdistError, StoreError, TaskFailed
 from dpdist.machine.admission import TaskStore
-from dpdist.process.threads import with_blas_threads
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -124,6 +125,18 @@ def failure_of(error: Exception) -> DpdistError:
         f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}; its text is not shown, it may quote records: "
         "run again with --debug, and report it"
     )
+
+
+def with_blas_threads(threads: int) -> AbstractContextManager[Any]:
+    """A block in which linear algebra runs so many threads."""
+    return _libraries(len(sys.modules)).limit(limits=threads)
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> threadpoolctl.ThreadpoolController:
+    """The libraries of linear algebra. To find them takes milliseconds, and modules load them: they are looked for after imports."""
+    del modules
+    return threadpoolctl.ThreadpoolController()
 
 
 def with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
