@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-
 from dpdist.errors import EngineError
 from dpdist.machine.admission import Admission
 from dpdist.machine.engine import handing, tasks
