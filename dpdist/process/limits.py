@@ -83,9 +83,8 @@ def left_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), own: Pat
     free = [machine, *(limit - max(0, taken - here) for limit, taken in _group_limits(groups, own))]
     found = [(min(free) - program - workers * WORKER_BYTES) // (workers + 1)]
     for limit in _address_space():
-        found.append(
-            limit - max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)
-        )
+        reserved = max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)
+        found = [*found, limit - reserved]
     return max(0, min(found))
 
 
