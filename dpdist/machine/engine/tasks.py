@@ -129,7 +129,8 @@ def failure_of(error: Exception) -> DpdistError:
 
 def with_blas_threads(threads: int) -> AbstractContextManager[Any]:
     """A block in which linear algebra runs so many threads."""
-    return _libraries(len(sys.modules)).limit(limits=threads)
+    limited: AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=threads)
+    return limited
 
 
 @lru_cache(maxsize=1)
