@@ -7,10 +7,12 @@ import shutil
 import tempfile
 import urllib.request
 from collections.abc import Generator, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import hypothesis
 import pytest
+import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
 
 from dpdist.machine import engine
@@ -115,6 +117,20 @@ def failed_if_unknown(report: pytest.TestReport | pytest.CollectReport) -> None:
     if reason := unknown_skip(report):
         report.outcome = "failed"
         report.longrepr = f"skipped, and the reason is none of MAY_BE_SKIPPED of tests/conftest.py: {reason}"
+
+
+def pytest_sessionstart() -> None:
+    """What one ledger's engine has compiled, those of all tests' ledgers know: it is a tenth of a small release's CPU time."""
+    engine_of, first = database._sqlite.__wrapped__, list[sa.Engine]()
+
+    @lru_cache(maxsize=16)
+    def opened(url: sa.URL) -> sa.Engine:
+        engine = engine_of(url)
+        first.append(engine)
+        engine.dialect, engine._compiled_cache = first[0].dialect, first[0]._compiled_cache
+        return engine
+
+    database._sqlite = opened
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,8 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -143,37 +141,25 @@ def shown(place: Environment, wheel: Path, extra: str, versions: Versions, *prog
         place.removed()
 
 
-@pytest.fixture(scope="module")
-def small_environments(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
-    """Mathematics alone on this Python, one small release on the newest other one that is found; at once."""
-    folder = tmp_path_factory.mktemp("pythons")
-    there = [(minor, python) for minor in MINORS if minor != HERE and (python := installed.python(minor))]
-    others = dict(there[-1:])
-    here = installed.environment(installed.Python(HERE, sys.executable), folder / "pure")
+def test_the_wheel_publishes_on_another_python(wheel: Path, tmp_path: Path) -> None:
+    """A small release on the newest other one that is found, with the newest versions; `make slow` shows all on all."""
+    found = next((python for minor in reversed(MINORS) if minor != HERE and (python := installed.python(minor))), None)
+    if found is None:
+        pytest.skip(f"no other Python on the path, under pyenv or in {installed.SYSTEM}")
+    place = installed.environment(found, tmp_path / "run")
+    (told,) = shown(place, wheel, "release", "newest", ("release", "one"))
+    assert told == json.dumps({"counts": 12 + 2 + 24 + 24}) + "\n"
+
+
+@pytest.mark.slow
+def test_the_pure_layer_as_it_is_installed(wheel: Path, pure: str, tmp_path: Path) -> None:
+    """It brings few packages, and the same integers of noise as here, where those of other layers are hidden."""
+    place = installed.environment(installed.Python(HERE, sys.executable), tmp_path / "run")
     line = ("python", "-m", "flows.entry", "--version")
-    with ThreadPoolExecutor(1 + len(others)) as pool:
-        started = {"": pool.submit(shown, here, wheel, "", "newest", ("pure", "alone"), line)}
-        for minor, found in others.items():
-            place = installed.environment(found, folder / str(minor))
-            started[str(minor)] = pool.submit(shown, place, wheel, "release", "newest", ("release", "one"))
-        yield started
-
-
-def test_the_pure_layer_as_it_is_installed(small_environments: dict[str, Future[list[str]]], pure: str) -> None:
-    """It brings few packages, and the same integers of noise as here."""
-    told, command = small_environments[""].result()
+    told, command = shown(place, wheel, "", "newest", ("pure", "alone"), line)
     assert told.startswith("{"), told
     assert json.loads(told) == json.loads(pure)
     assert re.search(f"{COMMAND}$", command), command
-
-
-def test_the_wheel_publishes_on_another_python(small_environments: dict[str, Future[list[str]]]) -> None:
-    """With the newest versions; the environment of the tests shows the rest on its own Python, `make slow` all on all."""
-    others = [minor for minor in small_environments if minor]
-    if not others:
-        pytest.skip(f"no other Python on the path, under pyenv or in {installed.SYSTEM}")
-    (told,) = small_environments[others[0]].result()
-    assert told == json.dumps({"counts": 12 + 2 + 24 + 24}) + "\n"
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,12 +37,28 @@ COMPRESSOR: Literal["lz4"] = "lz4"
 LEVEL = 5
 
 
-@cache
-def codec(dtype: str) -> Any:
-    """How blocks of a type are compressed, for Zarr."""
-    import zarr.codecs
-
-    return zarr.codecs.BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle="bitshuffle" if _by_bits(dtype) else "shuffle")
+def description(plan: ArrayPlan) -> dict[str, Any]:
+    """The zarr.json of an array, for whoever reads it with Zarr: to import that takes longer than a small release."""
+    kind = np.dtype(plan.dtype)
+    codecs: list[dict[str, Any]] = [{"name": "bytes"}]
+    if kind.itemsize > 1:
+        codecs[0]["configuration"] = {"endian": "big" if plan.dtype.startswith(">") else "little"}
+    if plan.framed:
+        shuffle = "bitshuffle" if _by_bits(plan.dtype) else "shuffle"
+        taken = {"typesize": kind.itemsize, "cname": COMPRESSOR, "clevel": LEVEL, "shuffle": shuffle, "blocksize": 0}
+        codecs.append({"name": "blosc", "configuration": taken})
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": plan.shape,
+        "data_type": kind.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": plan.chunk}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": [0.0, 0.0] if kind.kind == "c" else np.zeros((), kind).item(),
+        "codecs": codecs,
+        "attributes": {},
+        "storage_transformers": [],
+    }
 
 
 def _by_bits(dtype: str) -> bool:
@@ -148,19 +163,9 @@ class Store(Documents):
 
     def begin(self, plan: ArrayPlan) -> None:
         """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
-        import zarr
-
         if not _is_scratch(plan):
             leases.mark(self, plan.attempt, plan.name)
-        with self.place.refusing("begun", plan.name):
-            zarr.create_array(
-                self.place.zarr(_folder(plan)),
-                shape=plan.shape,
-                dtype=plan.dtype,
-                chunks=plan.chunk,
-                compressors=codec(plan.dtype) if plan.framed else None,
-                fill_value=0,
-            )
+        self.place.write(f"{_folder(plan)}/zarr.json", json.dumps(description(plan)).encode())
 
     def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
         """Write one whole shard; returns its digest.

@@ -230,7 +230,7 @@ def _is_ready(connection: Connection) -> bool:
 
 def _create(connection: Connection) -> None:
     if not _is_ready(connection):
-        metadata.create_all(connection)
+        metadata.create_all(connection, checkfirst=False)
         connection.execute(version.insert().values(version=FORMAT))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,6 +16,8 @@ from pathlib import Path
 from dpdist.errors import OutOfMemory
 
 MIB = 2**20
+LONGEST = MIB
+"""Bytes of a file that the kernel makes: all have fewer."""
 PROGRAM_BYTES = 288 * MIB
 """What a process that runs a release takes in the end, without what its stages are planned at.
 
@@ -78,9 +81,11 @@ def left_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), own: Pat
     here = status_bytes("RssAnon")
     program = max(PROGRAM_BYTES, here + LATER_BYTES)
     free = [machine, *(limit - max(0, taken - here) for limit, taken in _group_limits(groups, own))]
-    shared = (min(free) - program - workers * WORKER_BYTES) // (workers + 1)
-    reserved = max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)
-    return max(0, min([shared, *(limit - reserved for limit in _address_space())]))
+    found = [(min(free) - program - workers * WORKER_BYTES) // (workers + 1)]
+    for limit in _address_space():
+        reserved = max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)
+        found = [*found, limit - reserved]
+    return max(0, min(found))
 
 
 def check_program() -> None:
@@ -119,11 +124,8 @@ def _group_limits(groups: Path, own: Path) -> Iterator[tuple[int, int]]:
 
 def _listed(file: Path, name: str) -> int:
     """The number behind a name in a file of lines; 0 where there is none."""
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-    except (OSError, ValueError):
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.split()[:1] in ([name], [f"{name}:"])), 0)
+    found = re.search(rf"^{name}:?\s+(\d+)", _read(file), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def status_bytes(name: str) -> int:
@@ -142,11 +144,7 @@ def _folders(controller: str, groups: Path, own: Path) -> tuple[Path, ...]:
 
     A container may see its own group mounted at the top while its path is the machine's: folders that are not there are passed over.
     """
-    try:
-        listed = own.read_text(encoding="utf-8")
-    except OSError:
-        listed = ""
-    return _folders_of(controller, groups, listed)
+    return _folders_of(controller, groups, _read(own))
 
 
 @lru_cache
@@ -170,6 +168,20 @@ def _folders_of(controller: str, groups: Path, listed: str) -> tuple[Path, ...]:
 def _numbers(file: Path) -> tuple[int, ...]:
     """The numbers of a limit; nothing where there is none ('max') or no such file."""
     try:
-        return tuple(int(word) for word in file.read_text(encoding="ascii").split())
-    except (OSError, ValueError):
+        return tuple(int(word) for word in _read(file).split())
+    except ValueError:
         return ()
+
+
+def _read(file: Path) -> str:
+    """What a file holds that the kernel makes when it is read; nothing where there is none. It is asked often, so without a buffer."""
+    try:
+        opened = os.open(file, os.O_RDONLY)
+    except OSError:
+        return ""
+    try:
+        return os.fsdecode(os.read(opened, LONGEST))
+    except OSError:
+        return ""
+    finally:
+        os.close(opened)

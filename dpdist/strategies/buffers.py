@@ -52,8 +52,7 @@ def buffers(steps: int, spacings: Matrix) -> Buffers:
     places = np.cumsum(np.exp(spacings))
     poles, zeros = places[0::2], places[1::2]
     reading = np.append(0.0, zeros)
-    shares = np.array([_residue(zeros, poles, k) for k in range(poles.size)])
-    reading_shares = np.array([_residue(poles, reading, k) for k in range(reading.size)])
+    shares, reading_shares = _residues(zeros, poles), _residues(poles, reading)
     squares = 1.0 + shares @ (_sums(poles[:, None] + poles, steps)[0] - 1.0) @ shares
     errors = reading_shares @ _sums(reading[:, None] + reading, steps)[1] @ reading_shares
     return Buffers(poles, shares, reading, reading_shares, float(squares * errors))
@@ -73,10 +72,11 @@ def fitted(steps: int, count: int) -> Buffers:
     return buffers(steps, found.x)
 
 
-def _residue(tops: Matrix, bottoms: Matrix, place: int) -> float:
-    """Of prod (1 - e^-top x) / prod (1 - e^-bottom x) at one of its poles."""
-    others = np.delete(bottoms, place)
-    return float(np.prod(-np.expm1(bottoms[place] - tops)) / np.prod(-np.expm1(bottoms[place] - others)))
+def _residues(tops: Matrix, bottoms: Matrix) -> Matrix:
+    """Of prod (1 - e^-top x) / prod (1 - e^-bottom x) at each of its poles."""
+    others = -np.expm1(bottoms[:, None] - bottoms)
+    np.fill_diagonal(others, 1.0)
+    return np.asarray(np.prod(-np.expm1(bottoms[:, None] - tops), axis=1) / np.prod(others, axis=1))
 
 
 def _sums(decay: Matrix, steps: int) -> tuple[Matrix, Matrix]:

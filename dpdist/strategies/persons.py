@@ -113,7 +113,8 @@ def length(precision: Matrix, cells: Sequence[int]) -> float:
 
 def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int) -> Matrix:
     """Weights of the largest bound: their logarithms by L-BFGS."""
-    listed = listed_columns(columns, gram.shape[0])
+    pairs = _pairs(columns, gram.shape[0])
+    across = pairs.T.tocsr()
     floor = np.array([FLOOR / gram.shape[0] if len(each) == 1 else 0.0 for each in columns])
 
     def weights_of(logs: Matrix) -> Matrix:
@@ -122,8 +123,8 @@ def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int)
 
     def objective(logs: Matrix) -> tuple[float, Matrix]:
         weights = weights_of(logs)
-        total, root = root_of(gram, mean_of(listed, weights))
-        squares = np.asarray((listed @ root.T) ** 2).sum(axis=1)
+        total, root = root_of(gram, (across @ weights).reshape(gram.shape))
+        squares = pairs @ (root.T @ root).reshape(-1)
         free = weights - floor
         return -2.0 * math.log(total), -free * (squares - float(free @ squares) / free.sum())
 
@@ -135,3 +136,11 @@ def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int)
         options={"maxiter": steps, "maxcor": 20, "ftol": 1e-15, "gtol": 1e-12},
     )
     return weights_of(found.x)
+
+
+def _pairs(columns: Sequence[Cells], cells: int) -> scipy.sparse.csr_matrix:
+    """The products u u' of the contributions as rows, (contributions, cells^2): M and u'X u are linear in them."""
+    listed = [np.array(each, dtype=np.int64) for each in columns]
+    places = np.concatenate([(each[:, None] * cells + each).reshape(-1) for each in listed])
+    ends = np.concatenate([[0], np.cumsum([each.size**2 for each in listed])])
+    return scipy.sparse.csr_matrix((np.ones(places.size), places, ends), shape=(len(listed), cells**2))

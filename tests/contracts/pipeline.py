@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,12 @@ class Pipeline:
         """Where they put arrays."""
         return Store(self.folder / "home" / "store", self.case.sizes)
 
-    def plan(self, neighbours: str, most_records: int = 1) -> Any:
-        """The plan; its strategy is solved once."""
+    @cached_property
+    def plan(self) -> Callable[..., Any]:
+        """Gives the plan for neighbours and a bound on records; each is made once, and so is its strategy."""
+        return cache(self._plan)
+
+    def _plan(self, neighbours: str, most_records: int = 1) -> Any:
         return plan(self.context, self.case.spec(self.folder, neighbours, ages=self.ages, most_records=most_records))
 
     def counted(self, planned: Any, x: np.ndarray) -> StoredArray:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist.arrays.vector import Held, held
@@ -67,6 +67,7 @@ def workloads() -> list[Workload]:
 WORKLOADS = workloads()
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(WORKLOADS), st.floats(0.1, 30), st.integers(0, 10**6))
 def test_fitted_levels_are_the_projection_and_never_worse(workload: Workload, scale: float, seed: int) -> None:
     """For answers that add up or not: any data, any noise."""

@@ -455,7 +455,7 @@ def test_ledgers_of_other_formats_are_refused(ledger: Ledger, url: str, found: i
         Ledger(url)
 
 
-RACERS = 16
+RACERS = 8
 
 
 def _race(url: str, name: str, start: object, results: object) -> None:

@@ -317,9 +317,14 @@ def planned(choice: Choice) -> Plan:
 
 
 def refusal(choice: Choice) -> str | None:
-    """Why chosen parts are refused; None where they go together."""
+    """Why chosen parts are refused; None where they go together. What was planned once is not planned again."""
+    return _refusal(tuple(choice.items()))
+
+
+@cache
+def _refusal(chosen: tuple[tuple[str, str], ...]) -> str | None:
     try:
-        planned(choice)
+        planned(dict(chosen))
     except DpdistError as error:
         return re.sub(r"^spec(, [^:]*)?: (workload\.\d+: |domain\.\w+: |'[^']*': )?", "", str(error))
     return None

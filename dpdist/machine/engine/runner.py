@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-import threadpoolctl
-
 from dpdist.errors import EngineError
 from dpdist.machine.admission import Admission
 from dpdist.machine.engine import handing, tasks
@@ -158,7 +156,7 @@ class Engine(Workforce):
         Raises: OutOfMemory when no worker has ``needed_bytes``.
         """
         if self._local:
-            with threadpoolctl.threadpool_limits(self.threads):
+            with tasks.with_blas_threads(self.threads):
                 return function(*arguments)
         with self._past_the_scheduler(partial(tasks.with_threads, function, *arguments)) as called:
             return cast(_T, handing.place(self, called, needed_bytes))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import threading
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -126,11 +127,24 @@ def failure_of(error: Exception) -> DpdistError:
     )
 
 
+def with_blas_threads(threads: int) -> AbstractContextManager[Any]:
+    """A block in which linear algebra runs so many threads."""
+    limited: AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=threads)
+    return limited
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> threadpoolctl.ThreadpoolController:
+    """The libraries of linear algebra. To find them takes milliseconds, and modules load them: they are looked for after imports."""
+    del modules
+    return threadpoolctl.ThreadpoolController()
+
+
 def with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
     """On a worker: as many BLAS threads as it has threads. The last argument is the task's empty item."""
     from distributed import get_worker
 
-    with threadpoolctl.threadpool_limits(get_worker().state.nthreads):
+    with with_blas_threads(get_worker().state.nthreads):
         return function(*arguments[:-1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 from html import escape
 
 SIZE = 13
@@ -16,6 +17,7 @@ def width(text: str, size: float = SIZE) -> float:
     return size * sum(map(_share, text))
 
 
+@lru_cache(maxsize=4096)
 def _share(letter: str) -> float:
     if letter in _NARROW:
         return 0.4
