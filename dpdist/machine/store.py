@@ -1,6 +1,6 @@
-"""Named, write-once arrays in Zarr v3, on a local folder or an object store. Only records.histograms reads other Zarr arrays.
+"""Named, write-once arrays on a local folder or an object store.
 
-An array is split along its first axis into shards. A shard is one chunk and one file, written whole, by one writer; its
+An array is split along its first axis into shards. A shard is one file, the bytes of a chunk of Zarr v3, written whole, by one writer; its
 SHA-256 is taken over the raw values. The array exists once its record (a JSON document with all shard digests) is written, which happens
 last: a half-written array is never taken for a whole one, and a block that was altered is found when it is read.
 """
@@ -16,9 +16,8 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +33,8 @@ from dpdist.sizes import SIZES, Sizes
 
 HEAD = 16
 """Bytes of a Blosc frame's head: those from 4 to 8 say how many the values take, those from 12 to 16 how many the frame takes."""
-COMPRESSOR: Literal["lz4"] = "lz4"
+COMPRESSOR = "lz4"
 LEVEL = 5
-
-
-@cache
-def codec(dtype: str) -> Any:
-    """How blocks of a type are compressed, for Zarr."""
-    import zarr.codecs
-
-    return zarr.codecs.BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle="bitshuffle" if _by_bits(dtype) else "shuffle")
 
 
 def _by_bits(dtype: str) -> bool:
@@ -147,20 +138,9 @@ class Store(Documents):
         )
 
     def begin(self, plan: ArrayPlan) -> None:
-        """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
-        import zarr
-
+        """Claim a folder of its own for an array: whether it becomes the array is decided by ``finish``."""
         if not _is_scratch(plan):
             leases.mark(self, plan.attempt, plan.name)
-        with self.place.refusing("begun", plan.name):
-            zarr.create_array(
-                self.place.zarr(_folder(plan)),
-                shape=plan.shape,
-                dtype=plan.dtype,
-                chunks=plan.chunk,
-                compressors=codec(plan.dtype) if plan.framed else None,
-                fill_value=0,
-            )
 
     def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
         """Write one whole shard; returns its digest.
