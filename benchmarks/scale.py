@@ -46,7 +46,7 @@ from sections import headed, merged, others
 from dpdist.domain import Attribute, Domain
 from dpdist.machine import state
 from dpdist.machine.matrices import zarr_rows
-from dpdist.machine.store import Store, codec
+from dpdist.machine.store import COMPRESSOR, LEVEL, Store
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.process.limits import cores
@@ -176,7 +176,8 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
     lines, done = released(load(content), folder, options)
     stored = Store(folder / "home" / "store").open("measurements/cells")
     store, target = Store(folder / "home" / "store"), folder / "plain.zarr"
-    plain, same = (_plain_write(store, stored.name, target, kind) for kind in ("auto", codec(stored.plan.dtype)))
+    own = zarr.codecs.BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle="bitshuffle")
+    plain, same = (_plain_write(store, stored.name, target, kind) for kind in ("auto", own))
     took = float(next(line for line in lines if line.startswith("| measure")).split("|")[2])
     answers = zarr.open_group(str(Path(done.folder) / "answers.zarr"), mode="r")
     errors = float(np.asarray(answers["standard_error"][:1])[0])

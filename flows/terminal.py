@@ -62,7 +62,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
     if not err.is_terminal:
         yield with_time_left(lambda stage, line: err.print(f"{stage}: {line}"))
         return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
         SpinnerColumn(),
@@ -70,7 +70,6 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
         BarColumn(bar_width=20),
         TextColumn("{task.fields[line]}", markup=False),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
     )
     with Progress(*columns, console=err) as bar:
         known: dict[str, Any] = {}
@@ -87,7 +86,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
                 done, total = (int(number.replace(",", "")) for number in counted.groups())
                 bar.update(known[stage], line=line, completed=done, total=total)
 
-        yield tell
+        yield with_time_left(tell)
 
 
 def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | None = None) -> None:
@@ -97,9 +96,10 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
     from dpdist.page.summary import compared_in_words, over_bound
 
     mechanism = certificate["mechanism"]
-    columns = ["mechanism", "RMSE", "worst answer", "total squared error over the certified bound"]
-    columns += ["optimising"] if efforts else []
-    table = Table(*(Column(each, overflow="fold") for each in columns), box=None, pad_edge=False)
+    columns = ["mechanism", "RMSE", "worst answer", "squared error over its bound"]
+    columns += ["effort"] if efforts else []
+    words = ((each, max(map(len, each.split()))) for each in columns)  # a narrow terminal cuts no word
+    table = Table(*(Column(each, overflow="fold", min_width=width) for each, width in words), box=None, pad_edge=False)
     for row in mechanism["compared"]:
         gap = "not certified" if row["gap"] is None else over_bound(row["gap"])
         chosen = "bold" if row["mechanism"] == mechanism["name"] else ""

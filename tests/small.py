@@ -56,6 +56,9 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {**content, **changes}
 
 
+EVERY_FORMAT = ["parquet", "csv", "zarr"]
+
+
 def write(folder: Path, *, table: pa.Table | None = None, **changes: Any) -> Path:
     """Records and spec in a folder; returns the spec's path."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -167,7 +167,7 @@ def test_a_finished_release_and_refusals_start_neither_prefect_nor_dask(publishe
 
 
 def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
-    """No cluster, no flow server, no compiled kernels, no optimisers."""
+    """No cluster, no flow server, no compiled kernels, no optimisers, no readers of Zarr."""
     from dpdist.privacy import keys
 
     home = tmp_path / "home"
@@ -176,7 +176,7 @@ def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> Non
     run = f"import os; os.chdir({str(tmp_path)!r}); " + COMMAND.format(arguments=["run", str(spec)])
     codes, modules = imported(home, run, DPDIST_ENGINE="")
     assert codes == [0]
-    never = ("prefect", "uvicorn", "numba", "llvmlite", "distributed", "scipy.optimize", "scipy.stats", "matplotlib")
+    never = ("prefect", "uvicorn", "numba", "llvmlite", "distributed", "scipy.optimize", "scipy.stats", "matplotlib", "zarr")
     assert loaded(modules, never) == set()
 
 

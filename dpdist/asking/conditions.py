@@ -14,6 +14,8 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.workloads.predicates import predicates, satisfied
 
+YES_AND_NO = ({"yes", "no"}, {"true", "false"})
+"""The categories of an attribute that may stand alone as a condition."""
 LABELS = 2**16
 """Values of an attribute among whose labels a condition's value is looked for."""
 ALL = ("all", "all records", "everything", "everyone", "records", "count", "number", "sum", "total")
@@ -65,6 +67,7 @@ def joined(domain: Domain, first: Linear, second: Linear) -> Linear:
 
 
 def _single(domain: Domain, text: str) -> Linear:
+    text = _affirmed(domain, text)
     simple = _of_level(domain, text) or _comparison(domain, text)
     if simple is not None:
         axis, mask = simple
@@ -79,6 +82,14 @@ def _single(domain: Domain, text: str) -> Linear:
         return Linear(((1.0, {axis: factor.dense()[0].astype(np.float64) for axis, factor in rows}),))
     sizes = [domain.shape[axis] for axis in block.axes]
     return products_of(block.axes, block.factors[0].dense()[0].reshape(sizes).astype(np.float64))
+
+
+def _affirmed(domain: Domain, text: str) -> str:
+    """``borrowed`` alone means ``borrowed=yes`` where its values are yes and no, or true and false; other conditions as they are."""
+    name = text.strip().strip("'\"")
+    values = domain.attributes[domain.axis(name)].categories if name in domain.names else ()
+    yes = next((each for each in values or () if each.lower() in ("yes", "true")), None)
+    return text if yes is None or {each.lower() for each in values} not in YES_AND_NO else f"{text}={yes}"
 
 
 def _check_named(domain: Domain, text: str) -> None:

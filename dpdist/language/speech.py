@@ -26,8 +26,8 @@ LANGUAGES = ("en", *sorted(file.name.removesuffix(".toml") for file in _FILES.it
 _NUMBER = re.compile(r"[−+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")
 
 
-Patterns = Sequence[tuple[re.Pattern[str], str]]
-"""Those with the most words of their own first."""
+Patterns = Sequence[tuple[str, str, str]]
+"""What a sentence begins with, its pattern and its translation, those with the most words of their own first."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,14 @@ def _language(code: str) -> Language:
 def _patterns(table: Mapping[str, str]) -> Patterns:
     own = {sentence: len(re.sub(r"\{\w+\}", "", sentence)) for sentence in table}
     return [
-        (re.compile(re.sub(r"\\\{(\w+)\\\}", _place, re.escape(sentence))), table[sentence])
+        (sentence.partition("{")[0], re.sub(r"\\\{(\w+)\\\}", _place, re.escape(sentence)), table[sentence])
         for sentence in sorted(own, key=own.__getitem__, reverse=True)
     ]
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _place(name: re.Match[str]) -> str:
@@ -170,8 +175,8 @@ def group_name(text: str) -> str:
 
 
 def _filled(text: str, patterns: Patterns, titles: Mapping[str, str] | None = None) -> str | None:
-    for pattern, sentence in patterns:
-        if (match := pattern.fullmatch(text)) is not None:
+    for begins, pattern, sentence in patterns:
+        if text.startswith(begins) and (match := _compiled(pattern).fullmatch(text)) is not None:
             return sentence.format(**{name: recalled(value, titles) for name, value in match.groupdict().items()})
     return None
 

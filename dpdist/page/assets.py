@@ -6,15 +6,20 @@ import base64
 import hashlib
 import importlib.resources
 import json
+import os
 import re
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import jinja2
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from dpdist.language import plural, recalled, say, speaking, spoken, written
@@ -98,7 +103,11 @@ def template(name: str) -> jinja2.Template:
 def _templates() -> jinja2.Environment:
     """Those of all pages: what is compiled for one page serves the next."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("dpdist.page"),
+        bytecode_cache=_compiled(Path(__file__).parent / "__pycache__"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
         "answered": answered,
@@ -118,6 +127,19 @@ def _templates() -> jinja2.Environment:
     }
     environment.globals |= {"say": partial(_marked, say), "plural": partial(_marked, plural), "spoken": spoken}
     return environment
+
+
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    """Compiled templates beside Python's compiled modules, as far as the disk takes them."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def _compiled(folder: Path) -> _Compiled | None:
+    """Those of a folder, where Python itself may write."""
+    return None if sys.dont_write_bytecode or not os.access(folder, os.W_OK) else _Compiled(str(folder))
 
 
 def _marked(said: Callable[..., str], *given: Any, **values: Any) -> Markup:

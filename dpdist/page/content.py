@@ -221,7 +221,7 @@ def formats_of(content: Content) -> tuple[Format, ...]:
     if content.formats is not None:
         return content.formats
     size = content.answer.size
-    return ("parquet", "csv", "zarr") if size <= CSV_ROWS else ("parquet", "zarr") if size <= PARQUET_ROWS else ("zarr",)
+    return ("parquet", "csv") if size <= CSV_ROWS else ("parquet", "zarr") if size <= PARQUET_ROWS else ("zarr",)
 
 
 def decimals_of(errors: Vector) -> int:

@@ -1,13 +1,16 @@
-"""How long a count will take: what lines of progress can say themselves."""
+"""How long a count or a solve will take: what lines of progress can say themselves."""
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
 """Progress that has an end."""
+NARROWING = re.compile(r"certified gap ([\d.]+e[+-]\d+)$")
+"""Progress of a solve: nobody knows its end, and its rate says how long the next digit takes."""
 RATE_SECONDS = 5.0
 """Of a count, before its rate says anything."""
 
@@ -17,11 +20,13 @@ def with_time_left(
 ) -> Callable[[str, str], None]:
     """The same progress, where lines "3 of 20 blocks" also say how long the rest takes at the rate since the stage's first such line.
 
+    Lines of a solve say how long a tenth of its gap takes.
+
     Args:
         progress: called with a stage's name and a line.
         now: a clock, seconds.
     """
-    begun: dict[tuple[str, int], tuple[float, int]] = {}
+    begun: dict[tuple[str, int], tuple[float, float]] = {}
 
     def tell(stage: str, line: str) -> None:
         counted = COUNTED.match(line)
@@ -31,6 +36,11 @@ def with_time_left(
             start, first = begun.setdefault((stage, total), (at, done))
             if (took := at - start) >= RATE_SECONDS and first < done < total:
                 line = f"{line}, about {took * (total - done) / (done - first):,.0f} s left"
+        elif (narrowing := NARROWING.search(line)) is not None:
+            gap, at = float(narrowing[1]), now()
+            start, first_gap = begun.setdefault((stage, 0), (at, gap))
+            if (took := at - start) >= RATE_SECONDS and 0 < gap < first_gap:
+                line = f"{line}, a tenth of it in about {took / math.log10(first_gap / gap):,.0f} s"
         progress(stage, line)
 
     return tell

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpdist.domain.amounts import SQUARE
+from dpdist.domain.nearest import nearest
 from dpdist.operators import Matrix
 from dpdist.stability import Distance
 
@@ -72,9 +73,9 @@ class Quantity(ABC):
 
     def refuses(self, beside: Beside) -> Refusal | None:
         """What it does not go with, and why; None where it goes with all that is asked."""
-        idle = set(beside.columns).difference(*(each[1] for each in beside.statistics if each))
-        if idle:
-            name = min(idle)
+        asked = {name for each in beside.statistics if each for name in each[1]}
+        idle = set(beside.columns) - asked
+        if idle and nearest(name := min(idle), asked) is None:  # a misspelt name is refused where it stands
             said = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
             return ("sums",), said
         if beside.totals and not self.counts_totals:

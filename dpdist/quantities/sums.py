@@ -9,6 +9,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.domain.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
+from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
 from dpdist.quantities.base import Beside, Quantity, Refusal, Statistic
@@ -91,8 +92,10 @@ def _place(domain: Domain, name: str) -> int:
     for axis, each in enumerate(domain.attributes):
         if each.name == name and each.amounts is not None:
             return axis
-    declared = ", ".join(each.name for each in domain.amounts) or "none"
-    raise InvalidInput(f"there are no amounts {name!r} to add up; declared under 'sums' are {declared}")
+    declared = [each.name for each in domain.amounts]
+    raise InvalidInput(
+        f"there are no amounts {name!r} to add up{meant(name, declared)}; declared under 'sums' are {', '.join(declared) or 'none'}"
+    )
 
 
 def _values(domain: Domain, axis: int, what: str) -> Matrix:

@@ -135,7 +135,7 @@ class OutputSpec(SpecPart):
     formats: tuple[TableFormat, ...] | None = Field(
         None,
         min_length=1,
-        description="which tables are written. Default: all of them, but CSV only up to 5,000,000 answers and Parquet up to 2^28",
+        description="which tables are written. Default: Parquet up to 2^28 answers, CSV up to 5,000,000, and arrays of Zarr beyond that",
         examples=[["csv", "parquet"]],
     )
     measurement: bool = Field(

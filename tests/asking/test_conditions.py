@@ -39,6 +39,17 @@ def test_conditions_name_values_bins_and_groups_of_levels(text: str, mask: list[
     np.testing.assert_array_equal(coefficient * vectors[0], mask)
 
 
+@pytest.mark.parametrize("values", [("yes", "no"), ("no", "yes"), ("False", "True")])
+def test_an_attribute_of_yes_and_no_is_a_condition_by_itself(values: tuple[str, ...]) -> None:
+    domain = Domain((Attribute("borrowed", categories=values), DOMAIN.attributes[0]))
+    for text in ("borrowed", "'borrowed'"):
+        ((_, vectors),) = condition(domain, text).products
+        np.testing.assert_array_equal(vectors[0], [value in ("yes", "True") for value in values])
+    for more in (("yes",), ("yes", "no", "never"), ("on", "off")):
+        with pytest.raises(InvalidInput, match="'borrowed' alone is no condition"):
+            condition(Domain((Attribute("borrowed", categories=more),)), "borrowed")
+
+
 def test_a_group_that_a_level_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="'East' is no group of level 'land'; there are North, South"):
         condition(DOMAIN, "land=East")

@@ -96,7 +96,7 @@ def corrected() -> None:
 
 
 def added() -> None:
-    Path("releases/w1/answers.zarr/more").write_text("more")
+    Path("releases/w1/more").write_text("more")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,9 @@ class Begun:
     arrays: dict[str, bytes]
 
     def spec(self, output: Path | str, **changes: Any) -> Path:
-        return small.write(self.home.parent / "data", output={"folder": str(output), **changes})
+        return small.write(
+            self.home.parent / "data", output={"folder": str(output), "formats": small.EVERY_FORMAT, **changes}
+        )
 
     def publish(self, output: Path | str, where: Engine | None = None, **changes: Any) -> Release:
         return small.run(self.spec(output, **changes), self.home, sizes=MANY, where=where)

@@ -51,9 +51,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
     with pytest.MonkeyPatch.context() as patch:  # always the same noise: a short answer may be like a coordinate of a chart
         patch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
         for name, options in (("all", {}), ("shown", {"suppress": RULE})):
-            path = small.write(
-                home.parent / name, **ASKED, postprocess=options, output={"folder": str(home.parent / name / "out")}
-            )
+            output = {"folder": str(home.parent / name / "out"), "formats": small.EVERY_FORMAT}
+            path = small.write(home.parent / name, **ASKED, postprocess=options, output=output)
             done.append(small.run(path, home))
     return done[0], done[1]
 

@@ -27,3 +27,17 @@ def test_every_stage_and_every_total_has_a_rate_of_its_own() -> None:
     for line in ("1 of 10 tasks", "1,000 of 2,000 rows", "1,500 of 2,000 rows"):
         tell("answer", line)
     assert lines == ["1 of 10 tasks", "1,000 of 2,000 rows", "1,500 of 2,000 rows, about 10 s left"]
+
+
+def test_a_solve_says_how_long_the_next_digit_takes() -> None:
+    """Two digits in 20 s; nothing is said in the first seconds, where no gap is known, or where it did not narrow."""
+    clock, lines = iter([0.0, 1.0, 20.0, 30.0]), list[str]()
+    tell = with_time_left(lambda _, line: lines.append(line), lambda: next(clock))
+    gaps = ("nothing certified yet", *(f"certified gap {gap}" for gap in ("1.0e-01", "5.0e-02", "1.0e-03", "2.0e-01")))
+    for line in gaps:
+        tell("plan", f"iteration 3: cost 7, {line}")
+    assert [line.partition("cost 7, ")[2] for line in lines] == [
+        *gaps[:3],
+        "certified gap 1.0e-03, a tenth of it in about 10 s",
+        gaps[4],
+    ]

@@ -69,7 +69,7 @@ def test_a_page_is_headed_by_its_title_or_else_by_its_id(home: Path, title: str 
 
 def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows in the same order as one file, CSV and Zarr; 'show' reads them. Columns that fit in a batch are read once."""
-    path = small.write(home.parent / "data")
+    path = small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT})
     reads: list[str] = []
     original = Store.read_shard
 

@@ -543,7 +543,7 @@ def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
 
 
 def test_published_files_are_whole_and_readable(home: Path) -> None:
-    done = run(small.write(home.parent / "data"), home)
+    done = run(small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT}), home)
     table, certificate = report.load(done.folder)
     rows = {row["query"]: row for row in table.to_pylist()}
     one = rows["age 3, sex f"]
@@ -582,7 +582,7 @@ def test_first_rows_of_a_group(through: str, home: Path, monkeypatch: pytest.Mon
 
 def test_nothing_private_is_published(home: Path) -> None:
     """The tally of rows, the key, the salt and the histogram's digest stay inside."""
-    path = small.write(home.parent / "data")
+    path = small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT})
     done = run(path, home)
     root, counted = (home / "root.key").read_text().strip(), small.counts_digest(home)
     with opened(home) as ledger:

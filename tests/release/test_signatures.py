@@ -47,6 +47,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         domain={"sex": {"categories": ["f", "m"]}},
         sums={"age": {"from": 0, "to": 12, "step": 6}},
         workload=[{**by_sex, "mean": "age"}, {**by_sex, "variance": "age"}],
+        output={"formats": small.EVERY_FORMAT},
     )
     small.run(path, folder / "home")
     yield folder

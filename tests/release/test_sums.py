@@ -346,6 +346,10 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
         ({"sums": {"amount": {"from": 0, "to": 9}, "tip": {"from": 0, "to": 9}}}, "no group of the workload asks for 'tip'"),
         ({"sums": {}}, "there are no amounts 'amount' to add up; declared under 'sums' are none"),
         (
+            {"workload": [{**ASKED[0], "sum": "amuont"}]},
+            "no amounts 'amuont' to add up .did you mean 'amount'",
+        ),
+        (
             {"workload": [{**ASKED[0], "sum": "money"}, ASKED[1]]},
             "no amounts 'money' to add up; declared under 'sums' are amount",
         ),

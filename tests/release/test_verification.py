@@ -244,7 +244,7 @@ def test_an_outsider_needs_the_published_files_alone(
     assert command("verify", folder, "--public").code == 1
     monkeypatch.delenv(signatures.KEYS)
     assert command("verify", folder, "--public").code == 0  # of another publisher, as far as anybody can tell
-    altered(copy / folder / "answers.zarr" / "zarr.json")
+    altered(copy / folder / "dictionary.csv")
     found = list(verified_public(place_at(copy / folder)))
     assert [each.checked for each in found if each.differs] == ["digests of all files"]
     claims = [each.checked for each in found[2:]]
@@ -252,7 +252,7 @@ def test_an_outsider_needs_the_published_files_alone(
     assert "ledger" not in claims
     (*_, told) = verified_public(place_at(copy / folder), tmp_path / "rows.json")
     assert (told.checked, told.differs) == ("ledger", "")
-    assert "answers.zarr/zarr.json for one" in found[1].differs
+    assert "dictionary.csv for one" in found[1].differs
 
 
 def test_a_lie_about_rho_is_recomputed_by_whoever_has_the_files(copy: Path) -> None:

@@ -61,7 +61,7 @@ function release() {
     input("Title", spec.title, (value) => put(spec, "title", value)),
     input("Data set", (spec.ledger ??= {}).dataset, (value) => put(spec.ledger, "dataset", value)),
     input("Records", records.path, (value) => put(records, "path", value)),
-    input("Called", records.called, (value) => put(records, "called", value), {placeholder: "records"}),
+    input("Records are called", records.called, (value) => put(records, "called", value), {placeholder: "records"}),
     who,
     input("Records of one person that count", person.most_records ?? 1, (value) => setPerson("most_records", number(value)), {type: "number", min: 1}),
   );
