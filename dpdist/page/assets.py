@@ -26,7 +26,7 @@ from dpdist.page.words import asked, names_its_steps, titled
 
 PREVIEW = "preview.png"
 """The picture that sites show of a link to a page (outputs/preview.py)."""
-_POWER = r"(?<![\w./=-])(?:1|(\d(?:[.,]\d+?)?))(?:[.,]0)?e([+-]\d\d+)\b"
+_POWER = r"(?<![\w./=-])(?:1|(\d(?:[.,]\d*[1-9])?))(?:[.,]?0+)?e([+-]\d\d+)\b"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _DATE = r"\b\d{1,2}\.? (?:de )?[^\W\d]+\.? (?:de )?\d{4}\b"
 
