@@ -164,7 +164,7 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
         "answers that use it.",
         "sex: records with any other value are counted as “another”; records without a value are counted as “not told”.",
     ]
-    assert "records without a value are counted as &#39;not told&#39;" in (release.folder / "index.html").read_text()
+    assert "records without a value are counted as “not told”" in (release.folder / "index.html").read_text()
     assert np.isfinite(pyarrow.parquet.read_table(release.folder / "answers.parquet")["answer"].to_numpy()).all()
 
 
