@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
+
+from flows.pictures import BROWSERS
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -57,9 +60,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pages = published(folder)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox"]
-        )
+        path = next(filter(None, map(shutil.which, BROWSERS)))
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for name, screen, look in (("page", "desk", "light"), ("page", "phone", "dark"), ("site", "desk", "light")):
             target = IMAGES / f"{name}-{screen}-{look}.webp"
             target.write_bytes(taken(browser, pages[name], screen, look))

@@ -31,6 +31,9 @@ from dpdist.page.words import asked, names_its_steps, titled
 
 PREVIEW = "preview.png"
 """The picture that sites show of a link to a page (outputs/preview.py)."""
+_POWER = r"(?<![\w./=-])(?:1|(\d(?:[.,]\d*[1-9])?))(?:[.,]?0+)?e([+-]\d\d+)\b"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_DATE = r"\b\d{1,2}\.? (?:de )?[^\W\d]+\.? (?:de )?\d{4}\b"
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def _templates() -> jinja2.Environment:
         "titled": titled,
         "names_its_steps": names_its_steps,
         "plain": plain,
+        "symbols": symbols,
     }
     environment.globals |= {"say": partial(_marked, say), "plural": partial(_marked, plural), "spoken": spoken}
     return environment
@@ -144,15 +148,33 @@ def _compiled(folder: Path) -> _Compiled | None:
 
 def _marked(said: Callable[..., str], *given: Any, **values: Any) -> Markup:
     """What is said as markup: sentences hold none (a test looks), values may be elements, and texts among them are escaped."""
-    return Markup(
-        said(*given, **{name: escape(value) if isinstance(value, str) else value for name, value in values.items()})
-    )
+    text = said(*given, **{name: escape(value) if isinstance(value, str) else value for name, value in values.items()})
+    return Markup(_together(text))
 
 
 def unbroken(text: str) -> str:
-    """A sentence whose numbers stay on a line with their intervals, and whose years and powers, such as 1994-95 and 1e-07, stay whole."""
-    whole = re.sub(r"(?<=[\de])-(?=\d)", "-\N{WORD JOINER}", text)
-    return whole.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    """A sentence whose numbers stay on a line with their intervals, and whose dates and years, such as 1994-95, stay whole."""
+    whole = re.sub(r"(?<=\d)-(?=\d)", "-\N{WORD JOINER}", _together(text))
+    return re.sub(_DATE, lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), whole)
+
+
+def _together(text: str) -> str:
+    """A text whose numbers stay on a line with their intervals and units, and letters with their values; powers of ten are raised."""
+    text = re.sub(_POWER, _raised, text)
+    return re.sub(r" ?([±=]) |(?<=\d) (?=%)", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+
+
+def _raised(found: re.Match[str]) -> str:
+    """``2.5e-07`` as 2.5 × 10⁻⁷."""
+    times = f"{found[1]}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}" if found[1] else ""
+    return f"{times}10{str(int(found[2])).translate(_RAISED)}"
+
+
+def symbols(text: str) -> str:
+    """A cap of a budget, such as ``epsilon=1, delta=1e-09``, in letters as formulas have them."""
+    for name, letter in (("epsilon", "ε"), ("delta", "δ"), ("rho", "ρ")):
+        text = text.replace(f"{name}=", f"{letter} = ")
+    return _together(text)
 
 
 def link(text: str) -> str:

@@ -95,7 +95,7 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
             held.add(one.release)
     shown = [one for one in reversed(found) if one.release in held]
     rows = [
-        (f"{one.query}", plain(one.before, 1), plain(one.after, 1), _signed(one), say("yes" if one.sure else "no"))
+        (f"{one.query}", _signed(one), say("yes" if one.sure else "no"), plain(one.before, 1), plain(one.after, 1))
         for one in listed[:MOST_SHOWN]
     ]
     return template("compare.html").render(
@@ -115,8 +115,8 @@ def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers],
 
 
 def _figure(listed: Sequence[Difference], second: Edition, dataset: str, counted: str) -> dict[str, Any] | None:
-    """The first differences as bars; None where some have no interval."""
-    some = listed[:MOST_DRAWN]
+    """The first differences as bars, by size; None where some have no interval."""
+    some = sorted(listed[:MOST_DRAWN], key=lambda one: -one.change)
     if not some or any(math.isnan(one.half) for one in some):
         return None
     change, half = (np.array([[getattr(one, name)] for one in some]) for name in ("change", "half"))

@@ -100,11 +100,11 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
     elif other == DROP:
         out = [say("records with any other value are left out of the answers that use it")]
     else:
-        out = [say("records with any other value are counted as {label!r}", label=other)]
+        out = [say("records with any other value are counted as “{label}”", label=other)]
     if missing == DROP:
         out.append(say("records without a value are left out of the answers that use it"))
     elif missing is not None:
-        out.append(say("records without a value are counted as {label!r}", label=missing))
+        out.append(say("records without a value are counted as “{label}”", label=missing))
     elif facts["outside"] in ("clip", "drop"):
         out.append(say("records without a value are left out of all answers"))
     elif other is not None:
@@ -112,7 +112,7 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
     if total is not None:
         out.append(
             say(
-                "persons who have records with any of these values are counted once more as {label!r}, each in the first of their groups "
+                "persons who have records with any of these values are counted once more as “{label}”, each in the first of their groups "
                 "there",
                 label=total,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.arrays.vector import batches
+from dpdist.domain import Domain
 from dpdist.language import later, recalled, say, speaking
 from dpdist.operators import Matrix
 from dpdist.page import citing, one_page
@@ -25,6 +27,7 @@ from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amou
 from dpdist.page.findings import MOST_FINDINGS, finding
 from dpdist.page.listing import ListedGroup, Numbers, first_rows
 from dpdist.page.means import listed as listed_means
+from dpdist.page.numbers import capitalised
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
 from dpdist.page.questions import questions
@@ -41,7 +44,7 @@ BESIDE = ("release.json", "release.json.sig")
 """Files that are written after the page."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
-COLUMNS = (later("query"), later("answer"), later("standard error"), later("95 % interval"))
+COLUMNS = (later("query"), later("answer"), later("95 % interval"), later("standard error"))
 
 
 def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
@@ -58,9 +61,9 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     sections, listed = _sections(content, words, digits)
-    titles, columns = [words.title(name) for name in content.workload.domain.columns], [say(name) for name in COLUMNS]
+    columns = [say(name) for name in COLUMNS]
     data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
-    data |= {"tables": [each.data(titles) for each in listed]}
+    data |= {"tables": [each.data() for each in listed]}
     bounds, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
     suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")
@@ -107,7 +110,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         formats=formats_of(content),
         rows=sum(int(each.shown.sum()) for each in listed),
         columns=columns,
-        first=first_rows(listed, titles),
+        first=first_rows(listed),
         data=embedded(data),
     )
 
@@ -124,7 +127,8 @@ def _sections(content: Content, words: Words, digits: int) -> tuple[list[dict[st
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
-            listed.append(ListedGroup(len(sections), block, numbers, content.ends_of_blocks[place]))
+            heads = tuple(map(words.title, block.heads(content.workload.domain.columns)))
+            listed.append(ListedGroup(len(sections), replace(block, names=heads), numbers, content.ends_of_blocks[place]))
             rows += block.queries - hidden - beyond
         section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
         sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
@@ -184,18 +188,19 @@ def _draw_single_answers(content: Content, words: Words, sections: list[dict[str
     sections[single[0].place]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
-def _drawn(content: Content, words: Words, rows: pa.Table | None) -> list[dict[str, Any]]:
-    """Pictures of means or variances with their intervals: one for each group of some."""
+def _drawn(content: Content, words: Words, table: pa.Table | None) -> list[dict[str, Any]]:
+    """Pictures of means or variances with their intervals, one for each group of some: by size where values have no order."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.to_pylist() if rows is not None else []:
+    for row in table.to_pylist() if table is not None else []:
         groups.setdefault(row["group"], []).append(row)
-    names = content.workload.domain.columns
-    out = []
+    domain, out = content.workload.domain, []
+    names = domain.columns
     for group, some in groups.items():
         if 1 < len(some) <= MOST_BARS:
-            named = [", ".join(filter(None, (row.get(column_of(name)) for name in names))) for row in some]
             columns = ("mean" if "mean" in some[0] else "value", "low_95", "high_95")
-            value, low, high = (np.array([[row[name]] for row in some]) for name in columns)
+            rows = _by_size(some, columns[0], domain, words)
+            named = [", ".join(filter(None, (row.get(column_of(name)) for name in names))) for row in rows]
+            value, low, high = (np.array([[row[name]] for row in rows]) for name in columns)
             title = words.heading(group, names)
             figure = Figure(
                 "bars",
@@ -210,6 +215,16 @@ def _drawn(content: Content, words: Words, rows: pa.Table | None) -> list[dict[s
             )
             out.append(plot(figure, title, content.release, content.title, ""))
     return out
+
+
+def _by_size(rows: list[dict[str, Any]], value: str, domain: Domain, words: Words) -> list[dict[str, Any]]:
+    """Statistics over the values of an attribute without an order, the largest first; of other and missing values last."""
+    given = [place for place, name in enumerate(domain.names) if rows[0].get(column_of(name))]
+    if len(given) != 1:
+        return rows
+    column, axis = column_of(domain.names[given[0]]), words.axis(domain, given[0])
+    free = set(axis.labels[: axis.unordered])
+    return sorted(rows, key=lambda row: -row[value] if row[column] in free else math.inf)
 
 
 def _figures(
@@ -256,12 +271,12 @@ def _section(
     listed: bool,
     hidden: int,
 ) -> dict[str, Any]:
-    findings = [] if hidden else [finding(figure, words.counted, words.answer) for _, figure in figures[:1]]
+    told = [] if hidden else [(of, finding(figure, words.counted, words.answer)) for of, figure in figures[:1]]
     return {
         "place": place,
         "title": block.name,
         "name": words.heading(block.name, block.heads(content.workload.domain.names)),
-        "findings": [text for text in findings if text],
+        "findings": [capitalised(f"{of}: {text}" if of else text) for of, text in told if text],
         "small": small(figures[0][1], f"small-{place}") if figures and figures[0][1].values.size > 1 else "",
         "figures": [
             plot(figure, subtitle, content.release, content.title, words.counted)

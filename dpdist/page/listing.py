@@ -31,6 +31,7 @@ class ListedGroup:
 
     Attributes:
         place: of its section.
+        block: with titles in place of the names of attributes and levels.
         ends: between which its true answers lie, and intervals are cut.
     """
 
@@ -44,15 +45,16 @@ class ListedGroup:
         """Which answers are."""
         return ~np.isnan(self.numbers[0])
 
-    def queries(self, titles: Sequence[str]) -> list[str]:
+    @property
+    def queries(self) -> list[str]:
         """The names of those that are shown."""
-        names, _ = query_names(self.block, tuple(titles), 0, self.block.queries)
+        names, _ = query_names(self.block, self.block.names, 0, self.block.queries)
         return list(names.filter(pa.array(self.shown)).to_pylist())
 
-    def data(self, titles: Sequence[str]) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """For the script: names as products of values, ends of intervals by half widths, where these give exactly the same."""
         answer, error, half, low, high = (column[self.shown] for column in self.numbers)
-        queries, parts = self.queries(titles), self._parts(titles)
+        queries, parts = self.queries, self._parts()
         named = [", ".join(filter(None, each)) for each in itertools.product(*parts)] == queries
         out: dict[str, Any] = {"group": self.place, "answer": answer.tolist()}
         out |= {"parts": parts} if named else {"query": queries}
@@ -68,11 +70,11 @@ class ListedGroup:
             "pair": which,
         }
 
-    def _parts(self, titles: Sequence[str]) -> list[list[str]]:
+    def _parts(self) -> list[list[str]]:
         if not self.block.separable:
             return []
         alone = len(self.block.axes) == 1
-        parts = zip(self.block.heads(tuple(titles)), self.block.labels, strict=True)
+        parts = zip(self.block.names, self.block.labels, strict=True)
         return [
             [word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts
         ]
@@ -82,15 +84,15 @@ def _known(column: Matrix) -> list[float | None]:
     return [None if math.isnan(value) else value for value in column.tolist()]
 
 
-def first_rows(listed: Sequence[ListedGroup], titles: Sequence[str]) -> list[tuple[str, str, str, str]]:
+def first_rows(listed: Sequence[ListedGroup]) -> list[tuple[str, str, str, str]]:
     """What the table shows before, or without, the page's script."""
     out: list[tuple[str, str, str, str]] = []
     for each in listed:
         if len(out) >= FIRST_ROWS:
             break
         answer, error, _, low, high = (column[each.shown] for column in each.numbers)
-        for query, *row in zip(each.queries(titles), answer, error, low, high, strict=True):
-            out.append((query, plain(row[0], 1), _error(row[1]), _interval(*row[2:])))
+        for query, *row in zip(each.queries, answer, error, low, high, strict=True):
+            out.append((query, plain(row[0], 1), _interval(*row[2:]), _error(row[1])))
     return out[:FIRST_ROWS]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dpdist.language import say
 from dpdist.page import charts
 from dpdist.page.assets import embedded
-from dpdist.page.charts.curves import TOGETHER
+from dpdist.page.charts.curves import apart
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.numbers import digits_for, plain
@@ -72,7 +72,7 @@ def intervals_shown(figure: Figure) -> str:
     if figure.kind == "bars":
         return say("Lines are 95 % intervals." if figure.dots else "Lines at the ends of bars are 95 % intervals.")
     low, high = figure.reach
-    thin = THIN if len(figure.series) <= TOGETHER else 3 * THIN  # small charts are a third as tall
+    thin = 3 * THIN if apart(figure) else THIN  # small charts are a third as tall
     if 2 * float(figure.spreads.max()) < thin * (max(0.0, high) - min(0.0, low)):
         widest = float(figure.half.max())
         most = plain(widest, digits_for(widest))

@@ -19,6 +19,7 @@ from dpdist.page import catalogue, comparison, feed, report, searching
 from dpdist.page.assets import PREVIEW, assets, below, template
 from dpdist.page.catalogue import CatalogueEntry
 from dpdist.page.charts.budget import MOST_ROWS, Spending, drawn_budget
+from dpdist.page.charts.small import small
 from dpdist.page.declared import exclusions, found_in_records
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
 from dpdist.page.findings import MOST_FINDINGS
@@ -173,10 +174,10 @@ def index(
         about=catalogue.about(entries[-1]),
         fed=address is not None,
         picture=below(address, f"{newest.release}/{PREVIEW}") if PREVIEW in newest.certificate["files"] else "",
-        trends=charts,
+        trends=[{**chart, "place": place} for place, chart in enumerate(charts, 1)],
         compared=comparison.newest_pair(found) is not None,
-        findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][:MOST_FINDINGS],
-        unchanged=[part["title"] for part in charts if part["unchanged"]],
+        most_cards=MOST_FINDINGS,
+        unchanged=[part["name"] for part in charts if part["unchanged"]],
         budget=_budget([budget for budget in budgets if budget.dataset == dataset]),
     )
 
@@ -188,10 +189,11 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
     which = "" if whole else say(" ({counted}, as in {release})", counted=words.counted, release=newest.release)
     return [
         {
-            "title": figure.heading + which,
-            "finding": text,
+            "name": figure.heading + which,
+            "findings": [text] if text else [],
             "unchanged": not text and not np.isnan(figure.half).any(),
-            "figure": plot(figure, "", newest.release, dataset, words.counted),
+            "small": small(figure),
+            "figures": [plot(figure, "", newest.release, dataset, words.counted)],
         }
         for figure, text in (
             (replace(each, name=words.heading(each.title, words.names)), text) for each, text in trends(kind, answers)

@@ -17,6 +17,7 @@ from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
 from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
+from dpdist.page.charts.curves import apart
 from dpdist.page.charts.heat import classes_of, limits_of
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.small import ACROSS, TALL, small
@@ -348,10 +349,28 @@ def test_a_band_that_cannot_be_seen_is_said_in_numbers() -> None:
 def test_a_band_is_seen_less_in_a_small_chart() -> None:
     axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
     for count, said in ((4, "Shaded: 95 % intervals."), (5, "± 1.0 at most")):
-        figure = Figure(
-            "steps", "age", axis, tuple("abcde")[:count], np.full((2, count), 70.0), np.full((2, count), 1.0), "People"
-        )
+        values = np.tile(70.0 - 3 * np.arange(count), (2, 1))
+        figure = Figure("steps", "age", axis, tuple("abcde")[:count], values, np.full((2, count), 1.0), "People")
         assert said in plot(figure, "", "r", "t", "people")["caption"]
+
+
+def test_numbers_below_bars_stand_at_even_steps_from_zero() -> None:
+    """Also where not all of them find room."""
+    for least, most in ((0.0, 8000.0), (-2000.0, 8000.0), (0.0, 88_000.0), (-100_000.0, 8e5)):
+        values = np.array([[most], [least / 2 + most / 2], [least]])
+        figure = Figure("bars", "a", Axis("", ["Americas", "Asia", "x"]), ("",), values, np.full((3, 1), 3.0), "People")
+        below = re.findall(r'text-anchor="middle" class="soft">([^<]*)', charts.draw(figure, NARROW).svg)
+        numbers = [float(text.replace("−", "-").replace(",", "")) for text in below]
+        assert 0.0 in numbers
+        assert len({round(step) for step in np.diff(numbers)}) == 1
+
+
+def test_curves_whose_bands_cover_each_other_stand_apart() -> None:
+    axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
+    for count, half, alone in ((3, 2.0, True), (3, 1.0, False), (2, 2.0, False), (5, 1.0, True)):
+        values = np.tile(70.0 - 3 * np.arange(count), (2, 1))
+        figure = Figure("steps", "age", axis, tuple("abcde")[:count], values, np.full((2, count), half), "People")
+        assert apart(figure) is alone
 
 
 def test_texts_are_broken_before_they_are_cut() -> None:

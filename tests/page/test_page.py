@@ -235,7 +235,7 @@ def test_a_release_in_one_line_tells_its_error_where_it_is_known(rmse: float | N
 @pytest.mark.parametrize(
     ("gap", "said"),
     [
-        (5e-7, "no matrix mechanism has a total squared error lower by more than 5.0e-07 of this one"),
+        (5e-7, "no matrix mechanism has a total squared error lower by more than 5×10⁻⁷ of this one"),
         (1.6, "no matrix mechanism has less than 38% of this one"),  # 1 / 2.6 is 38.46 %
     ],
 )

@@ -63,12 +63,12 @@ def test_site(three: Path) -> None:
         assert f'href="{release}/index.html?series=w1,w2,w2-revised"' in page
         assert (folder / release / "index.html").read_bytes() == (one.folder / "index.html").read_bytes()
     assert "other/" not in page
-    assert re.findall(r'<h3 id="trend-\d+">([^<]+)', page) == [
+    assert re.findall(r'<h3 id="name-\d+">([^<]+)', page) == [
         "age", "sex", "work", "age and sex", "age and work", "sex and work", "Cumulative age by sex"
     ]  # fmt: skip
     assert page.count('<svg class="wide"') == page.count('<svg class="narrow"') == 7 + 1  # each group and the budget
-    assert "2 releases charged; 50 % is left" in page
-    assert "1 release charged; 75 % is left" in page
+    assert "2 releases charged; 50\N{NO-BREAK SPACE}% is left" in page
+    assert "1 release charged; 75\N{NO-BREAK SPACE}% is left" in page
     assert "is revision 2 and replaces w2." in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
@@ -101,6 +101,27 @@ def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) 
         assert series.is_hidden()
 
 
+def test_titles_of_levels_stand_on_the_page_and_the_site(home: Path, tmp_path: Path) -> None:
+    """In headings, sentences, charts and tables; files keep the names."""
+    levels = {"side": {"west": ["a"], "east": ["b", "c"]}}
+    work = {"categories": ["a", "b", "c"], "levels": levels, "level_titles": {"side": "Side of the river"}}
+    domain, workload = {**small.spec()["domain"], "work": work}, [{"marginals": {"of": [["side"], ["side", "sex", "age"]]}}]
+    for release, day in (("t1", "2026-11-09"), ("t2", "2026-11-16")):
+        table = small.records(3000 if release == "t1" else 2000)
+        run(
+            small.write(tmp_path / release, table=table, release=release, period=day, domain=domain, workload=workload), home
+        )
+    found = editions.releases_in(Path("releases"), "small")[0]
+    folder = site.write("small", found, [], Path("site"))
+    for name in ("index", "compare", "search", "t1/index"):
+        words = (folder / f"{name}.html").read_text()
+        assert "Side of the river west" in words
+        assert ">Side of the river" in words or name == "compare"
+        assert "side west" not in words.lower()
+    assert "side west" in (folder / "t1" / "answers.csv").read_text()
+    assert "Sex f: " in re.findall(r'class="finding">([^<]+)', (folder / "t1" / "index.html").read_text())[1]
+
+
 def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     """Any two releases with the interval of every difference, a methodology from the spec, two feeds; axe-core finds nothing."""
     found = editions.releases_in(Path("releases"), "weekly")[0]
@@ -131,10 +152,10 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     rows = page.eval_on_selector_all("#differences tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))")
     assert [row[0] for row in rows] == [one.query for one in listed[:20]]
     for row, one in zip(rows, listed, strict=False):
-        change, half = (float(part.replace("−", "-").replace(",", "")) for part in row[3].split(" ± "))
+        change, half = (float(part.replace("−", "-").replace(",", "")) for part in row[1].split(" ± "))
         assert change == pytest.approx(one.change, abs=0.51)
         assert half == pytest.approx(one.half, abs=0.51)
-        assert (row[4] == "yes") == one.sure
+        assert (row[2] == "yes") == one.sure
     told = page.locator("#told").text_content()
     assert f"{sum(one.sure for one in listed)} of {len(listed)} differences" in told
     page.fill("#words", "sex f")
@@ -243,7 +264,7 @@ def test_the_page_shows_the_budget_up_to_its_release(three: Path) -> None:
     assert courses["other"][0] == "total"
     page = Path("releases/w2-revised/index.html").read_text()
     assert "this is 2026-W47" in page
-    assert "2 releases were charged up to this one; 50 % is left." in page
+    assert "2 releases were charged up to this one; 50\N{NO-BREAK SPACE}% is left." in page
     shown = Path("releases/w2/index.html").read_bytes()
     for path in sorted(Path("releases/w2").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()

@@ -162,9 +162,9 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     assert exclusions(release.certificate) == [
         "age: values below or above those declared are counted at the nearest one; records without a value are left out of the "
         "answers that use it.",
-        "sex: records with any other value are counted as 'another'; records without a value are counted as 'not told'.",
+        "sex: records with any other value are counted as “another”; records without a value are counted as “not told”.",
     ]
-    assert "records without a value are counted as &#39;not told&#39;" in (release.folder / "index.html").read_text()
+    assert "records without a value are counted as “not told”" in (release.folder / "index.html").read_text()
     assert np.isfinite(pyarrow.parquet.read_table(release.folder / "answers.parquet")["answer"].to_numpy()).all()
 
 
@@ -177,7 +177,7 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
         ),
         (
             {"outside": "drop", "missing": "unknown"},
-            "records with any other value are left out of all answers; records without a value are counted as 'unknown'.",
+            "records with any other value are left out of all answers; records without a value are counted as “unknown”.",
         ),
         (
             {"outside": "clip"},

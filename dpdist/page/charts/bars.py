@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from dpdist.page.charts.drawing import NARROW, SERIES, Drawn, framed, group, legend
 from dpdist.page.charts.figure import Figure
 from dpdist.page.charts.scales import Scale, scale
@@ -76,17 +74,19 @@ def _head(figure: Figure, across: int) -> tuple[list[str], float]:
 
 
 def _grid(held: Scale, left: float, right: float, top: float, bottom: float) -> list[str]:
-    parts, free = [], -math.inf
-    for tick in held.ticks:
+    """A line at every tick, and as many of their numbers, at even steps from 0, as stand beside each other."""
+    zero, count = held.ticks.index(0.0), len(held.ticks)
+    step = (held.part(held.ticks[1]) - held.part(held.ticks[0])) * (right - left)
+    room = max(width(held.text(tick)) for tick in held.ticks) + 8
+    every = next((few for few in range(1, count) if few * step >= room), count)
+    parts = []
+    for k, tick in enumerate(held.ticks):
         x = left + held.part(tick) * (right - left)
         kind = "axis" if tick == 0 else "grid"
         parts.append(f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" class="{kind}"/>')
-        text = held.text(tick)
-        half = width(text) / 2
-        if x - half > free:
-            shift = max(0.0, half - x)
-            parts.append(at(x + shift, bottom + 16, text, anchor="middle", kind="soft"))
-            free = x + half + 8
+        if (k - zero) % every == 0:
+            text = held.text(tick)
+            parts.append(at(max(x, width(text) / 2), bottom + 16, text, anchor="middle", kind="soft"))
     return parts
 
 

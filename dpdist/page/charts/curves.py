@@ -22,7 +22,7 @@ NAMES = 170
 MOST_DOTS = 60
 """Points of a curve that are marked one by one."""
 TOGETHER = 4
-"""Curves in one plot; of more each has a small one of its own, on the same scale."""
+"""Most curves in one plot; of more each has a small one of its own, on the same scale."""
 PANEL_TALL, PANEL_GAP = 92.0, 18.0
 TICK_GAP = 28
 """Pixels between the numbers below a curve."""
@@ -33,7 +33,7 @@ MOST_EDGES = 14
 def curves(figure: Figure, across: int) -> Drawn:
     """The chart, and where it is: ``x`` and ``y`` of the plot's sides, ``domain`` and ``scale`` of its numbers."""
     assert figure.axis.edges is not None
-    if len(figure.series) > TOGETHER:
+    if apart(figure):
         return _panels(figure, across)
     narrow, several = across == NARROW, len(figure.series) > 1
     held = scale(*figure.reach, most=5)
@@ -61,6 +61,16 @@ def curves(figure: Figure, across: int) -> Drawn:
     ]
     places = {"x": [left, right], "y": [top, bottom], "domain": list(domain), "scale": [held.low, held.high]}
     return Drawn(framed(figure, across, bottom + 46, parts), places)
+
+
+def apart(figure: Figure) -> bool:
+    """Whether each series has a plot of its own: there are many, or the bands of three or more mostly cover each other."""
+    if len(figure.series) <= 2:
+        return False
+    order = np.argsort(figure.heights, axis=1)
+    heights, spreads = (np.take_along_axis(each, order, axis=1) for each in (figure.heights, figure.spreads))
+    covered = np.diff(heights, axis=1) < spreads[:, 1:] + spreads[:, :-1]
+    return len(figure.series) > TOGETHER or bool(covered.mean() > 0.5)
 
 
 def _panels(figure: Figure, across: int) -> Drawn:

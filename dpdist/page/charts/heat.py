@@ -94,7 +94,7 @@ def legend_of(figure: Figure, limits: list[float], across: int) -> tuple[list[st
             parts.append(at(x, y + 27, text, anchor="middle", kind="soft small"))
             free = x + half + 4
     y += 36
-    if (figure.spreads > 0).any():
+    if (classes_of(figure, limits) < 0).any():
         text = say("interval holds 0: the noise alone may have made it")
         parts.append(f'<rect x="0" y="{y:.1f}" width="13" height="13" class="hn"/>')
         parts.append(at(19, y + 11, text, kind="soft small", room=across - 20))

@@ -16,11 +16,12 @@ ACROSS, TALL, MOST, WIDEST = 340, 64, 90, 48
 GAP = 2.0
 
 
-def small(figure: Figure, name: str) -> str:
+def small(figure: Figure, name: str = "") -> str:
     """The first values of each series as bars or as lines, or the cells of a map, whose longer side lies across, under a name."""
     draw = _cells if figure.kind == "heat" else _lines if figure.axis.edges is not None else _bars
     box = f'viewBox="0 0 {ACROSS} {TALL}" width="{ACROSS}" height="{TALL}"'
-    return f'<svg class="small-chart" {box} aria-hidden="true"><g id="{name}">{draw(figure)}</g></svg>'
+    named = f' id="{name}"' if name else ""
+    return f'<svg class="small-chart" {box} aria-hidden="true"><g{named}>{draw(figure)}</g></svg>'
 
 
 def _cells(figure: Figure) -> str:
@@ -47,10 +48,8 @@ def _heights(figure: Figure) -> tuple[Matrix, Matrix]:
 
 def _lines(figure: Figure) -> str:
     heights, y = _heights(figure)
-    step = ACROSS / len(heights)
-    paths = (
-        "".join(f"{'L' if k else 'M'}{(k + 0.5) * step:.1f} {at:.1f}" for k, at in enumerate(column)) for column in y[1:].T
-    )
+    step = ACROSS / max(1, len(heights) - 1)
+    paths = ("".join(f"{'L' if k else 'M'}{k * step:.1f} {at:.1f}" for k, at in enumerate(column)) for column in y[1:].T)
     return "".join(f'<path class="outline s{s % SERIES}" d="{path}"/>' for s, path in enumerate(paths))
 
 

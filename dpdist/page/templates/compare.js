@@ -24,7 +24,7 @@
     $("differences").tBodies[0].replaceChildren(...shown.map((one) => {
       const row = document.createElement("tr"), digits = one.half > 0 && one.half < 10 ? 1 : 0;
       const change = (one.change > 0 ? "+" : "") + number(one.change, digits) + (one.half > 0 ? " ± " + number(one.half, digits) : "");
-      [one.query, number(one.before, 1), number(one.after, 1), change, one.sure ? say("yes") : say("no")].forEach((text) => { row.appendChild(document.createElement("td")).textContent = text; });
+      [one.query, change, one.sure ? say("yes") : say("no"), number(one.before, 1), number(one.after, 1)].forEach((text) => { row.appendChild(document.createElement("td")).textContent = text; });
       return row;
     }));
     $("told").textContent = !alike ? say("{second} and {first} do not count the same, so they are not compared.", { first, second }) :

@@ -17,7 +17,7 @@
   let shown = [], page = 0, column = -1, up = true;
   const interval = (i) => data.low[i] === null ? say("not known") : say("{low} to {high}", { low: number(data.low[i], 1), high: number(data.high[i], 1) });
   const keys = [
-    (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i] ?? Infinity, (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i],
+    (i) => data.query[i], (i) => data.answer[i], (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i], (i) => data.error[i] ?? Infinity,
   ];
   function choose() {
     const find = $("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean), group = $("group").value;
@@ -37,7 +37,7 @@
     const body = document.querySelector("#answers tbody");
     body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => {
       const row = document.createElement("tr");
-      [data.query[i], number(data.answer[i], 1), data.error[i] === null ? say("not known") : number(data.error[i], 2), interval(i)].forEach((text) => {
+      [data.query[i], number(data.answer[i], 1), interval(i), data.error[i] === null ? say("not known") : number(data.error[i], 2)].forEach((text) => {
         row.appendChild(document.createElement("td")).textContent = text;
       });
       return row;
@@ -48,7 +48,7 @@
     $("before").disabled = page === 0;
     $("after").disabled = page >= pages - 1;
   }
-  const copied = () => navigator.clipboard.writeText([data.columns, ...shown.map((i) => [data.query[i], data.answer[i], data.error[i], interval(i)])].map((row) => row.join("\t")).join("\n"));
+  const copied = () => navigator.clipboard.writeText([data.columns, ...shown.map((i) => [data.query[i], data.answer[i], interval(i), data.error[i]])].map((row) => row.join("\t")).join("\n"));
   function download() {
     const plain = (text) => /^'*[=+\-@\t\r]/.test(text) ? "'" + text : text;  // no spreadsheet runs it
     const quote = (given) => /[",\r\n]/.test(given) ? '"' + given.replaceAll('"', '""') + '"' : given;
