@@ -85,7 +85,7 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
-    errors = before.errors(partial(_planned, context, before))
+    errors = before.errors(partial(planned_errors, context, before))
     counted = before.counted(source)
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
@@ -97,7 +97,7 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
     return before.with_kept(context.store, stored)
 
 
-def _planned(context: Context, before: Preliminary, bound: int) -> PlannedErrors:
+def planned_errors(context: Context, before: Preliminary, bound: int) -> PlannedErrors:
     """The errors of the release with a bound that may be chosen. Raises: InvalidInput where nobody knows them."""
     planned = plan(context, before.job.with_found(bound))
     if not math.isfinite(planned.variance):
