@@ -37,7 +37,7 @@ import numpy as np
 from benchmarks.bounds_of_peers import QUANTILES, USUAL, is_here, opendp_quantile, tumult_bounds
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
-from dpdist.quantities.beyond import NoisyCounts
+from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
 
 GROUPS, RUNS, PART = 10, 40, Fraction(1, 10)
 LOSSES = (
@@ -59,10 +59,10 @@ PAID: dict[str, Draw] = {
 }
 
 
-def chosen(rule: CountsBySize, counts: np.ndarray, variances: np.ndarray, spread: float) -> int:
+def chosen(rule: CountsBySize, counts: np.ndarray, variances: np.ndarray, seen: float, spread: float) -> int:
     """The bound that dpdist chooses."""
     noisy = rule.noisy(counts, lambda count: rule.noise.draw(os.urandom(32), count=count)) / 2.0**UNIT_BITS
-    found = NoisyCounts(rule.firsts, rule.lasts, noisy, rule.noise.deviation / 2.0**UNIT_BITS, 1.96)
+    found = NoisyCounts(rule.firsts, rule.lasts, noisy, rule.noise.deviation / 2.0**UNIT_BITS, 1.96, seen)
     return found.chosen(variances, spread)
 
 
@@ -72,16 +72,17 @@ class Kind:
 
     Attributes:
         most: the largest size that is told apart.
-        parts: as dpdist has them for it.
+        parts, seen: as dpdist has them for it.
     """
 
     title: str
     most: int
     parts: int
+    seen: float
 
 
-OF_RECORDS = Kind("records of a person", 200, QUARTERS)
-OF_AMOUNTS = Kind("amounts", 20_000, WHOLES)
+OF_RECORDS = Kind("records of a person", 200, QUARTERS, NoisyCounts.seen)
+OF_AMOUNTS = Kind("amounts", 20_000, WHOLES, AMOUNTS_SEEN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ class Case:
         """The bound that dpdist chooses."""
         counts = np.bincount(np.minimum(self.sizes, self.kind.most), minlength=self.kind.most + 1)
         variances = GROUPS * self.noise(float(1 - PART)) * self.rule.lasts**2.0
-        return chosen(self.rule, counts, variances, 1 / GROUPS)
+        return chosen(self.rule, counts, variances, self.kind.seen, 1 / GROUPS)
 
     def error(self, bound: int, part: float) -> float:
         """The squared error of a group's number of records, or sum of amounts."""
@@ -241,7 +242,7 @@ def row_of_groups(name: str, numbers: np.ndarray, rho: Fraction, lost: dict[int,
         return float(bound / (2 * float(rho) * part) + np.mean(lost[bound] ** 2))
 
     variances = CELLS * rule.lasts / (2 * float(rho) * 0.9)
-    bounds = [chosen(rule, counts, variances, 1 / CELLS) for _ in range(RUNS)]
+    bounds = [chosen(rule, counts, variances, NoisyCounts.seen, 1 / CELLS) for _ in range(RUNS)]
     found = math.sqrt(np.mean([error(bound, 0.9) for bound in bounds]))
     errors = [error(bound, 1.0) ** 0.5 for bound in GUESSES] + [
         min(error(bound, 1.0) for bound in rule.lasts.tolist()) ** 0.5

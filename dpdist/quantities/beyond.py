@@ -12,6 +12,9 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.quantities.intervals import fieller, interval_within
 
+AMOUNTS_SEEN = 5.0
+"""As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -35,6 +38,7 @@ class NoisyCounts:
         persons: noisy numbers of persons.
         deviation: of the noise in each, persons.
         width: half width of a 95 % interval, in standard errors.
+        seen: standard errors above zero from which on anything is seen.
     """
 
     firsts: Matrix
@@ -42,6 +46,7 @@ class NoisyCounts:
     counts: Matrix
     deviation: float
     width: float
+    seen: float = 4.0
 
     def _beyond(self, bound: int) -> tuple[Matrix, Matrix]:
         """For each bin how many records of a person lie beyond a bound: the middle, and how far that may be off."""
@@ -52,14 +57,14 @@ class NoisyCounts:
     def _seen(self) -> Matrix:
         """The bins up to the last one at which persons are seen: beyond it they are few, if there are any, and noise is not.
 
-        They are seen where a run of 1, 2, 4, ... bins from there on holds more than ``SEEN`` standard errors. Runs that all end at the last
+        They are seen where a run of 1, 2, 4, ... bins from there on holds more than ``seen`` standard errors. Runs that all end at the last
         bin, and bins that are seen at two errors, lose more (benchmarks/results/bounds.md).
         """
         up_to, starts = np.append(0.0, np.cumsum(self.counts)), np.arange(self.counts.size)
         seen = np.zeros(starts.size, dtype=bool)
         for width in 2 ** np.arange(starts.size.bit_length()):
             ends = np.minimum(starts + width, starts.size)
-            seen |= up_to[ends] - up_to[starts] > SEEN * self.deviation * np.sqrt(ends - starts)
+            seen |= up_to[ends] - up_to[starts] > self.seen * self.deviation * np.sqrt(ends - starts)
         return np.asarray(starts <= np.flatnonzero(seen).max(initial=0))
 
     def lost_squared(self, bound: int) -> float:

@@ -13,7 +13,7 @@ from dpdist.domain.amounts import AMOUNT
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
-from dpdist.quantities.beyond import NoisyCounts
+from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
 from dpdist.records.beyond import CountedSizes, counts_of_amounts, records_of_persons
 from dpdist.records.sources import Source
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
@@ -28,6 +28,7 @@ class BoundChoice(NoisyPreliminary):
     asked: PrivateBound
     rule: CountsBySize
     purpose = "bound"
+    seen: ClassVar[float] = NoisyCounts.seen
     parts: ClassVar[int] = QUARTERS
 
     @property
@@ -63,7 +64,7 @@ class BoundChoice(NoisyPreliminary):
         """The noisy numbers, in persons or records."""
         scaled, rule = np.array(noisy, dtype=np.float64) / 2.0**UNIT_BITS, self.rule
         deviation, width = rule.noise.deviation / 2.0**UNIT_BITS, float(rule.noise.half_width_95(1.0))
-        return NoisyCounts(rule.firsts, rule.lasts, scaled, deviation, width)
+        return NoisyCounts(rule.firsts, rule.lasts, scaled, deviation, width, self.seen)
 
     def _paid(self, found: NoisyCounts) -> dict[str, Any]:
         return {
@@ -127,6 +128,7 @@ class RangeChoice(BoundChoice):
     """The choice of the largest amount of a column, from the records that count by their amount in steps."""
 
     parts: ClassVar[int] = WHOLES
+    seen: ClassVar[float] = AMOUNTS_SEEN
 
     @property
     def of(self) -> Mapping[str, Any]:
