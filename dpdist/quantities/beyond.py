@@ -12,8 +12,8 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.quantities.intervals import fieller, interval_within
 
-BOUND_SEEN = 2.0
-"""Standard errors above zero from which on persons beyond some number of records are seen."""
+AMOUNTS_SEEN = 5.0
+"""As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class NoisyCounts:
     counts: Matrix
     deviation: float
     width: float
-    seen: float = BOUND_SEEN
+    seen: float = 4.0
 
     def _beyond(self, bound: int) -> tuple[Matrix, Matrix]:
         """For each bin how many records of a person lie beyond a bound: the middle, and how far that may be off."""
@@ -55,14 +55,17 @@ class NoisyCounts:
 
     @cached_property
     def _seen(self) -> Matrix:
-        """The bins up to the last one from which on persons are seen: beyond it they are few, if there are any, and noise is not.
+        """The bins up to the last one at which persons are seen: beyond it they are few, if there are any, and noise is not.
 
-        Without this the choice has up to 40 times its error where few persons are far from the largest bound
-        (benchmarks/results/bounds.md).
+        They are seen where a run of 1, 2, 4, ... bins from there on holds more than ``seen`` standard errors. Runs that all end at the last
+        bin, and bins that are seen at two errors, lose more (benchmarks/results/bounds.md).
         """
-        beyond = np.cumsum(self.counts[::-1])[::-1]
-        seen = np.flatnonzero(beyond > self.seen * self.deviation * np.sqrt(np.arange(beyond.size, 0, -1)))
-        return np.asarray(np.arange(beyond.size) <= seen.max(initial=0))
+        up_to, starts = np.append(0.0, np.cumsum(self.counts)), np.arange(self.counts.size)
+        seen = np.zeros(starts.size, dtype=bool)
+        for width in 2 ** np.arange(starts.size.bit_length()):
+            ends = np.minimum(starts + width, starts.size)
+            seen |= up_to[ends] - up_to[starts] > self.seen * self.deviation * np.sqrt(ends - starts)
+        return np.asarray(starts <= np.flatnonzero(seen).max(initial=0))
 
     def lost_squared(self, bound: int) -> float:
         """The expected square of the records beyond a bound, given the noisy numbers: its mean, squared, and its variance."""

@@ -13,7 +13,7 @@ from dpdist.domain.amounts import AMOUNT
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
-from dpdist.quantities.beyond import BOUND_SEEN, SEEN, NoisyCounts
+from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
 from dpdist.records.beyond import CountedSizes, RecordsInParts, counts_of_amounts, records_of_persons
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
 from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
@@ -27,7 +27,7 @@ class BoundChoice(NoisyPreliminary):
     asked: PrivateBound
     rule: CountsBySize
     purpose = "bound"
-    seen: ClassVar[float] = BOUND_SEEN
+    seen: ClassVar[float] = NoisyCounts.seen
     parts: ClassVar[int] = QUARTERS
 
     @property
@@ -126,8 +126,8 @@ class GroupsChoice(BoundChoice):
 class RangeChoice(BoundChoice):
     """The choice of the largest amount of a column, from the records that count by their amount in steps."""
 
-    seen: ClassVar[float] = SEEN
     parts: ClassVar[int] = WHOLES
+    seen: ClassVar[float] = AMOUNTS_SEEN
 
     @property
     def of(self) -> Mapping[str, Any]:

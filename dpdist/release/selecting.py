@@ -86,7 +86,7 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
     domain = job.measured.domain
-    errors = before.errors(partial(_planned, context, before))
+    errors = before.errors(partial(planned_errors, context, before))
     counted = before.counted(read_by(context, job))
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
@@ -103,7 +103,7 @@ def read_by(context: Context, job: Job) -> RecordsInParts:
     return RecordsInParts(files_of(context, job.source), job.measured.domain, context.store, context.engine)
 
 
-def _planned(context: Context, before: Preliminary, bound: int) -> PlannedErrors:
+def planned_errors(context: Context, before: Preliminary, bound: int) -> PlannedErrors:
     """The errors of the release with a bound that may be chosen. Raises: InvalidInput where nobody knows them."""
     planned = plan(context, before.job.with_found(bound))
     if not math.isfinite(planned.variance):

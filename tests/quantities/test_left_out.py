@@ -10,7 +10,7 @@ import pytest
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
-from dpdist.quantities.beyond import SEEN, NoisyCounts
+from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
 
 MOST = 200
 
@@ -62,6 +62,15 @@ def test_the_choice_is_near_the_best_bound(name: str) -> None:
         assert np.mean(chosen) <= 1.5 * min(errors.values())
 
 
+def test_noise_far_away_seldom_decides() -> None:
+    """Nobody has over 30 records. If bins counted as seen from two errors on, up to the last bin, the error were 3.6 times the best."""
+    counts, rule = persons("poisson"), counts_by_size(MOST, Loss.laplace(Fraction(1, 100)), "add-remove")
+    numbers, state, variance = np.arange(MOST + 1), np.random.default_rng(8), 1e5
+    errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
+    chosen = [errors[simulated(rule, counts, state).chosen(variance * rule.lasts**2.0, 1.0)] for _ in range(200)]
+    assert np.mean(chosen) <= 2.5 * min(errors.values())
+
+
 @pytest.mark.parametrize("budget", [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))])
 @pytest.mark.parametrize("name", ["lognormal", "pareto"])
 def test_ranges_of_amounts_are_near_the_best_and_said_with_intervals(name: str, budget: Loss) -> None:
@@ -83,7 +92,7 @@ def test_ranges_of_amounts_are_near_the_best_and_said_with_intervals(name: str, 
     assert held[1] >= 0.92 * len(runs)
     for variance in (1e4, 1e6, 1e8):
         errors = {k: k**2 * variance + float((np.maximum(sizes - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
-        chosen = [errors[replace(each, seen=SEEN).chosen(variance * rule.lasts**2.0, 1.0)] for each in runs[:50]]
+        chosen = [errors[replace(each, seen=AMOUNTS_SEEN).chosen(variance * rule.lasts**2.0, 1.0)] for each in runs[:50]]
         assert np.mean(chosen) <= 6 * min(
             errors.values()
         )  # where anything beyond two errors is seen, up to 15 times, with Gaussian noise

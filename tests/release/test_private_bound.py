@@ -138,7 +138,7 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
     context, job = Context(home, Store(home / "store"), inline(), silent), load(path)
     before = preliminary_of(job)
     assert before is not None
-    errors = before.errors(partial(selecting._planned, context, before))
+    errors = before.errors(partial(selecting.planned_errors, context, before))
     bounds = [2, 3, 12, MOST]
     variances = [plan(context, job.with_found(bound)).variance for bound in bounds]
     np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.lasts, bounds)], variances, rtol=0.02)

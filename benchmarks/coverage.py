@@ -1,0 +1,294 @@
+"""How often published intervals hold the true numbers: releases of three real files, each drawn anew under many keys.
+
+    python -m benchmarks.coverage --shop SALES --data FOLDER [--draws 1000]
+
+Every release is read from a spec, planned and counted once; then all that it draws is drawn under each key by the code that draws a
+release, and read by the code that publishes it. Two specs a file: with declared bounds and what they leave out, and with bounds that a
+part of the budget chooses. Both have Gaussian noise for a rho and Laplace noise for an epsilon.
+
+The truth of answers and means is that of the records that count, as the release itself counts them; that of what bounds leave out is
+computed from the records, or, for amounts, is what lies on the same rungs without noise. "all records" is the number of records of the
+whole file.
+
+SALES is the table of ``examples/shop``, unpacked; its customers are persons. FOLDER holds ``adult_records.csv.gz`` (UCI Adult), of
+whose records every person has 1 to 40 in a row, by a Pareto law of shape 1.2, and ``ca_pums_10000.csv`` (US Census Bureau), of which
+every person has 1 + Poisson(3) in a row, both drawn with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import yaml
+
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.grids.answers import Wanted
+from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.privacy import keys
+from dpdist.privacy.beyond import HEAD, ladder
+from dpdist.privacy.keys import Secret
+from dpdist.release.answers import in_records
+from dpdist.release.chosen import facts_before, found_before, preliminary_of
+from dpdist.release.context import Context, running
+from dpdist.release.count import count
+from dpdist.release.left_out import LeftOutMeasurement
+from dpdist.release.means import made_rows
+from dpdist.release.measure import exact_measurement
+from dpdist.release.plan import plan
+from dpdist.release.private_bound import RangeChoice, RecordsChoice
+from dpdist.release.selecting import planned_errors, read_by
+from dpdist.release.workspace import StoreWorkspace
+from dpdist.spec import Job, load
+
+SEED = 40
+BUDGETS: dict[str, dict[str, Any]] = {"Gaussian": {"rho": 0.5}, "Laplace": {"epsilon": 2}}
+Held95 = Iterator[tuple[str, bool]]
+"""What an interval is of, and whether it holds the truth."""
+
+
+@dataclass(frozen=True)
+class File:
+    """Records with persons, and what is asked of them.
+
+    Attributes:
+        bound: records of a person that count where that is declared.
+        of: the attribute of the tables.
+        paid: the column of amounts with its declared range.
+    """
+
+    name: str
+    table: pa.Table
+    bound: int
+    domain: dict[str, Any]
+    of: str
+    paid: tuple[str, dict[str, Any]]
+
+    def spec(self, private: bool, budget: dict[str, Any]) -> dict[str, Any]:
+        """A release of tables, sums and means with declared or private bounds."""
+        amount, given = self.paid
+        person: dict[str, Any] = {"column": "person", "most_records": self.bound}
+        if private:
+            person |= {"most_records": "private", "selection": {"share": 0.1, "most": 100}}
+            given = {**given, "to": "private", "selection": {"share": 0.1, "most": 20_000}}
+        return {
+            "release": "coverage",
+            "records": {"path": "records.parquet", "person": person},
+            "domain": self.domain,
+            "sums": {amount: given},
+            "workload": [
+                {"marginals": {"ways": [0, 1, 2]}},
+                {"marginals": {"of": [[], [self.of]]}, "sum": amount},
+                {"marginals": {"of": [[], [self.of]]}, "mean": amount},
+            ],
+            "budget": budget,
+            "ledger": {"dataset": "coverage", "cap": budget},
+            **({} if private else {"left_out": {"share": 0.2, "most": 100}}),
+        }
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Records of every person."""
+        return np.unique(self.table["person"].to_numpy(), return_counts=True)[1]
+
+
+class Released:
+    """A release with some bounds: planned and counted once."""
+
+    def __init__(self, context: Context, job: Job) -> None:
+        self.job, self.planned = job, plan(context, job)
+        counts, _ = count(context, job.source, job.measured, self.planned.layout)
+        work = StoreWorkspace(context.store, context.engine)
+        exact = exact_measurement(work, context.store, self.planned.grid, counts, self.planned.layout)
+        self.exact = Held(held(exact).astype(np.int64))
+        self.answers, self.means = self._read(self.exact)[0], self._means(self.exact)
+
+    def _read(self, measured: Held) -> tuple[np.ndarray, np.ndarray]:
+        given, noise = in_records(self.planned, measured)
+        found = self.planned.grid.answers(self.planned.workload, given, noise, Wanted("answers", False), MEMORY)
+        return held(found.answer), held(found.half_width)
+
+    def _means(self, measured: Held) -> list[Any]:
+        domain = self.job.measured.domain
+        space = self.planned.grid.space(measured, domain.shape, MOST_BYTES)
+        rows = made_rows(self.job.workload, Measurement(space, domain, self.planned.noise))
+        return [each.made for _, some in rows for each in some]
+
+    def held(self, key: Secret) -> Held95:
+        """Which intervals hold the truth of the records that count, under the noise of a key."""
+        noisy = Held(
+            held(self.planned.grid.measured(self.exact, key, self.planned.noise, self.planned.bought)).astype(np.int64)
+        )
+        answers, half = self._read(noisy)
+        inside = np.abs(answers - self.answers) <= half
+        for first, block in self.planned.workload.block_starts():
+            what = "sums" if block.name.startswith("sum of") else "counts"
+            yield from ((what, bool(each)) for each in inside[first : first + block.queries])
+        for made, true in zip(self._means(noisy), self.means, strict=True):
+            yield "means", made.low <= true.value <= made.high
+
+
+class Series:
+    """Releases of one spec under many keys."""
+
+    def __init__(self, context: Context, file: File, job: Job) -> None:
+        self.context, self.file, self.job = context, file, job
+        self.released: dict[str, Released] = {}
+        self.counted: dict[str, tuple[Any, Any]] = {}
+
+    def key(self, number: int, stage: int) -> Secret:
+        """The key of what one release draws at a stage."""
+        return Secret(sha256(f"{SEED} {self.job.digest} {number} {stage}".encode()).digest())
+
+    def held(self, number: int) -> Held95:
+        """Which intervals of a release hold what they should."""
+        job, stage = self.job, 0
+        while (before := preliminary_of(job)) is not None:
+            if before.binding not in self.counted:
+                errors = before.errors(partial(planned_errors, self.context, before))
+                self.counted[before.binding] = before.counted(read_by(self.context, job)), errors
+            counted, errors = self.counted[before.binding]
+            job, stage = before.with_found(before.kept(counted, self.key(number, stage).reveal(), errors)), stage + 1
+        bounds = str((job.guarantee.person.most_records, [each.last for each in job.measured.sums.values()]))
+        if bounds not in self.released:
+            self.released[bounds] = Released(self.context, job)
+        yield from self.released[bounds].held(self.key(number, stage))
+        yield from self._before(job)
+
+    def _before(self, job: Job) -> Held95:
+        told = facts_before(job)
+        for before, _ in found_before(job):
+            counted, _ = self.counted[before.binding]
+            if isinstance(before, LeftOutMeasurement):
+                yield from self._left_out(before, counted.counts, told["left_out"])
+            elif isinstance(before, RecordsChoice):
+                yield from _bound(counted.counts, job.guarantee.person.most_records, "bound", told["chosen_bound"])
+            elif isinstance(before, RangeChoice):
+                (given,) = job.measured.sums.values()
+                yield from _bound(counted.counts, given.steps, "range", told["chosen_range"])
+
+    def _left_out(self, before: LeftOutMeasurement, exact: np.ndarray, told: dict[str, Any]) -> Held95:
+        """Of persons beside the file itself, of amounts beside the rungs without noise."""
+        numbers, persons = self.file.numbers, told["persons"]
+        kept, lost = np.minimum(numbers, self.file.bound), np.maximum(numbers - self.file.bound, 0)
+        seen = lost[lost <= persons["up_to"]].sum()
+        yield "left out: persons beyond", _holds(persons["beyond"], (lost > 0).mean())
+        yield "left out: records beyond", _holds(persons["records"], seen / (seen + kept.sum()))
+        if "all_records" in persons:
+            yield "left out: all records of the file", _holds(persons["all_records"], numbers.sum())
+        rule = before.rule
+        block = np.split(exact, np.cumsum(rule.sizes)[:-1])[-1].astype(float)
+        (amounts,) = told["amounts"].values()
+        yield "left out: amounts outside", _holds(amounts["outside"], block[1:HEAD].sum() / block[:HEAD].sum())
+        column = self.job.measured.domain.amounts[0].amounts
+        assert column is not None
+        unit, ends = (column.range[1] - column.range[0]) / 16, ladder(2**11)
+        above, below = (
+            float((side * ends / 2 / rule.record)[ends * unit <= up_to * (1 + 1e-9)].sum()) * unit
+            for side, up_to in zip(block[HEAD:].reshape(2, -1), amounts["up_to"], strict=True)
+        )
+        yield "left out: sum of what is outside", _holds(amounts["excess"], above - below)
+
+
+def _bound(counts: np.ndarray, bound: int, what: str, told: dict[str, Any]) -> Held95:
+    """What a chosen bound leaves out, beside the exact counts by size."""
+    sizes = np.arange(counts.size)
+    shares = {
+        "persons_beyond": counts[bound + 1 :].sum() / counts[1:].sum(),
+        "records_left_out": np.maximum(sizes - bound, 0) @ counts / (sizes @ counts),
+    }
+    shares |= {"amounts_beyond": shares["persons_beyond"], "sum_left_out": shares["records_left_out"]}
+    yield from (
+        (f"private {what}: {name.replace('_', ' ')}", _holds(told[name], shares[name])) for name in shares if name in told
+    )
+
+
+def _holds(said: dict[str, float], true: float) -> bool:
+    """Published numbers are rounded to four digits."""
+    return said["low_95"] - 5e-5 <= true <= said["high_95"] + 5e-5
+
+
+def grouped(numbers: np.ndarray, records: int) -> np.ndarray:
+    """A person for each record: the first has so many in a row as the first number says, and so on."""
+    return np.repeat(np.arange(numbers.size), numbers)[:records]
+
+
+def files(shop: Path, data: Path) -> Iterator[File]:
+    """The three files."""
+    sales = pa.csv.read_csv(shop)
+    sales = sales.rename_columns(["person" if name == "customer" else name for name in sales.column_names])
+    weeks = {"dates": {"from": "2026-09-01", "to": "2026-11-30", "every": "week"}}
+    towns = {"categories": ["Köln", "Zürich", "Besançon", "A Coruña"], "missing": "not told"}
+    paid = {"from": 0, "to": 40, "step": 0.1, "missing": "drop"}
+    yield File("shop", sales, 3, {"sold": weeks, "town": towns}, "town", ("paid", paid))
+    state = np.random.default_rng(SEED)
+    adult = pa.csv.read_csv(data / "adult_records.csv.gz").select(["age", "sex", "education_num", "hours_per_week"])
+    persons = grouped(np.minimum(state.pareto(1.2, adult.num_rows) + 1, 40).astype(int), adult.num_rows)
+    adult = adult.append_column("person", pa.array(persons))
+    domain = {"sex": {"categories": ["Female", "Male"]}, "education_num": {"from": 1, "to": 16}}
+    yield File("adult", adult, 2, domain, "sex", ("hours_per_week", {"from": 0, "to": 50}))
+    pums = pa.csv.read_csv(data / "ca_pums_10000.csv").select(["sex", "educ", "income"])
+    pums = pums.append_column("person", pa.array(grouped(state.poisson(3, pums.num_rows) + 1, pums.num_rows)))
+    domain = {"sex": {"from": 0, "to": 1}, "educ": {"from": 1, "to": 16}}
+    yield File("pums", pums, 3, domain, "sex", ("income", {"from": 0, "to": 60_000, "step": 100}))
+
+
+def told(inside: list[tuple[int, int]]) -> str:
+    """A share in percent with its Monte Carlo error: intervals of one release err together, so it is that of means of releases."""
+    held, asked = np.array(inside, dtype=float).T
+    share = held.sum() / asked.sum()
+    error = np.sqrt(((held - share * asked) ** 2).sum()) / asked.sum()
+    return f"{100 * share:.1f} ± {100 * error:.1f}"
+
+
+def row(context: Context, file: File, private: bool, kind: str, draws: int, home: Path) -> None:
+    """Print the shares of one spec."""
+    pa.parquet.write_table(file.table, home / "records.parquet")
+    path = home / "release.yaml"
+    path.write_text(yaml.safe_dump(file.spec(private, BUDGETS[kind])), encoding="utf-8")
+    series, found = Series(context, file, load(path)), defaultdict(list)
+    for number in range(draws):
+        once: dict[str, list[bool]] = defaultdict(list)
+        for what, held_it in series.held(number):
+            once[what].append(held_it)
+        for what, some in once.items():
+            found[what].append((sum(some), len(some)))
+    for what, inside in found.items():
+        bounds = "private" if private else "declared"
+        print(
+            f"| {file.name} | {bounds} | {kind} | {what} | {inside[0][1]} | {len(inside):,} | {told(inside)} |", flush=True
+        )
+
+
+def main() -> None:
+    """Print the table of benchmarks/results/coverage.md."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shop", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=1000)
+    options = parser.parse_args()
+    print(f"| file | bounds | noise | interval of | intervals of a release | releases | hold, % |\n{'|---' * 7}|")
+    for file in files(options.shop, options.data):
+        for private in (False, True):
+            for kind in BUDGETS:
+                with tempfile.TemporaryDirectory() as folder:
+                    home = Path(folder)
+                    keys.initialise(home / "home")
+                    with running("inline", home=home / "home") as context:
+                        row(context, file, private, kind, options.draws, home)
+
+
+if __name__ == "__main__":
+    main()
