@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpdist.domain import Domain
-from dpdist.errors import InvalidSpec
+from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.identities import digest_of
 from dpdist.session.parts import Budget, Persons, Question, Records
 from dpdist.session.planned import PlannedRelease
@@ -52,7 +52,8 @@ class Session:
             release: its id, which the ledger charges once. Default: the data set with a digest of all that is asked, so that the same
                 plan is the same release and another plan another one.
             more: other keys of a spec, such as ``title``, ``noise``, ``postprocess`` and ``stream``. Where persons or amounts are bounded,
-                a twentieth of the budget measures what the bounds leave out (``left_out``), unless it is None here.
+                a twentieth of the budget measures what the bounds leave out (``left_out``), where that goes with all that is asked and
+                ``left_out`` is not None.
         Raises: InvalidSpec.
         """
         if not self.attributes:
@@ -66,27 +67,36 @@ class Session:
                 f"two questions declare different amounts of {name!r}; every column has one range, step and unit"
             )
         records = {**more.pop("records", {}), **({"person": self.protect.content} if self.protect.content else {})}
-        content = with_left_out(
-            {
-                **({"records": records} if records else {}),
-                "domain": {name: each.content for name, each in self.attributes.items()},
-                **({"sums": amounts} if amounts else {}),
-                "workload": [each.entry for each in questions],
-                "budget": budget.content,
-                "ledger": {"dataset": self.dataset, "cap": self.cap.content},
-                **self.more,
-                **more,
-            }
-        )
+        content = {
+            **({"records": records} if records else {}),
+            "domain": {name: each.content for name, each in self.attributes.items()},
+            **({"sums": amounts} if amounts else {}),
+            "workload": [each.entry for each in questions],
+            "budget": budget.content,
+            "ledger": {"dataset": self.dataset, "cap": self.cap.content},
+            **self.more,
+            **more,
+        }
+        if "left_out" not in content and declares_bounds(content):
+            planned = self._named(release, {**content, "left_out": {}})
+            if _composes(planned):
+                return planned
+        return self._named(release, {key: each for key, each in content.items() if key != "left_out" or each is not None})
+
+    def _named(self, release: str | None, content: dict[str, Any]) -> PlannedRelease:
         name = release or f"{self.dataset}-{digest_of('session', content)[:12]}"
         return PlannedRelease({"release": name, **content})
 
 
-def with_left_out(content: dict[str, Any]) -> dict[str, Any]:
-    """The spec with ``left_out`` where it says nothing of it, its bounds are all declared ones, and nothing goes without it."""
-    records, sums, postprocess = content.get("records", {}), content.get("sums", {}), content.get("postprocess") or {}
-    person = records.get("person") or {}
-    alone = not (content.get("stream") or postprocess.get("consistent_with") or records.get("counts"))
-    plain = not any("selection" in each or "most_per_person" in each for each in (person, *sums.values()))
-    found: dict[str, Any] = {"left_out": {}} if alone and plain and ("column" in person or sums) else {}
-    return {key: each for key, each in {**content, **found, **content}.items() if key != "left_out" or each is not None}
+def declares_bounds(content: Mapping[str, Any]) -> bool:
+    """Whether persons or amounts of a spec are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
+    person, sums = content.get("records", {}).get("person", {}), content.get("sums", {})
+    return ("column" in person or bool(sums)) and not any("selection" in each for each in (person, *sums.values()))
+
+
+def _composes(planned: PlannedRelease) -> bool:
+    """Whether a spec is not refused."""
+    try:
+        return bool(planned.job)
+    except DpdistError:
+        return False

@@ -293,14 +293,19 @@ OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
         False,
     ),
     "a total": (dp.Persons("person", most_records=9), [dp.means("paid", between=(0, 10), most_per_person=20)], {}, False),
-    "records that were counted before": (None, [MEANS], {"records": {"counts": "n"}}, False),
+    "rows that stay in a database": (
+        dp.Persons("person", missing="drop"),
+        [dp.marginals(1)],
+        {"records": {"sql": "SELECT * FROM a", "connection": "$A", "push_down": True}},
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", OF_LEFT_OUT)
 def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
     protect, asked, more, measured = OF_LEFT_OUT[name]
-    planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.5), **more)
+    planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.1), **more)
     assert ("left_out" in planned.content) == measured
     assert "None" not in planned.to_yaml()
 
