@@ -57,7 +57,7 @@ def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> A
     """The first answers of a group of queries, were the attributes independent and so many records spread over their values."""
     stop = min(block.queries, SHOWN)
     labels = [", ".join(parts) for parts in block.row_labels(0, stop)]
-    spread = _spread(workload, block, shape, NO_AMOUNTS)
+    spread, records = _spread(workload, block, shape, NO_AMOUNTS), records * _amount_alone(workload, block, NO_AMOUNTS)
     if spread is None:
         return Assumed(labels, np.full(stop, np.nan))
     if block.separable:
@@ -83,7 +83,7 @@ def usual(
         steps: of a series those that are answered; None: all.
     Returns: NaN where it is not known.
     """
-    spread = _spread(workload, block, "even", amounts)
+    spread, records = _spread(workload, block, "even", amounts), records * _amount_alone(workload, block, amounts)
     if spread is None:
         return math.nan
     if not block.separable:
@@ -101,6 +101,12 @@ def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int
     if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
         return None
     return [spread_of(each, shape, amounts.get(axis)) for axis, each in attributes.items()]
+
+
+def _amount_alone(workload: Workload, block: Block, amounts: Mapping[int, AmountMoments]) -> float:
+    """What a record adds to answers where sums alone are measured: the axis of the amounts has one value, and no query names it."""
+    axes = (axis for axis, each in enumerate(workload.domain.attributes) if each.amounts is not None and each.amounts.alone)
+    return math.prod(amounts[axis].mean if axis in amounts else math.nan for axis in axes if axis not in block.axes)
 
 
 def _divided(column: Amounts, size: int, given: AmountMoments) -> Matrix:

@@ -15,6 +15,7 @@ from dpdist.mechanisms.registry import REGISTRY
 from dpdist.page import measurement
 from dpdist.release.answers import answer
 from dpdist.release.count import count
+from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from tests import small
 from tests.forked import exit_code, killed_run
@@ -115,6 +116,22 @@ def test_a_series_is_published_and_asked_for_in_its_unit(home: Path) -> None:
     assert "EUR" in page
     (asked,) = released.certificate["method"]["asked"]
     assert asked.startswith("the series of sums of amount over hour, filtered, for each branch")
+
+
+def test_what_a_plan_says_of_assumed_records_is_what_a_release_of_them_has(home: Path) -> None:
+    """The half widths, and their share of a usual sum, which holds the amounts and not the number of records."""
+    assume = {"records": 450, "amounts": {"amount": "uniform 2 58"}}
+    path = small.write(home.parent / "data", table=table(), **changes(budget={"rho": 0.2}, assume=assume))
+    told = PlannedRelease.read(path).errors.groups
+    rows = small.run(path, home).answers.arrow.to_pylist()
+    true = truth(table()).cumsum(axis=0)
+    for each in told:
+        own = [row for row in rows if row["group"] == each.group]
+        halves = [(row["high_95"] - row["low_95"]) / 2 for row in own]
+        assert each.half_width == pytest.approx(max(halves), rel=0.01)
+        assert each.unit == "EUR"
+    running = next(each for each in told if "running sum" in each.group)
+    assert running.share == pytest.approx(running.half_width / true.mean(), rel=0.15)
 
 
 def test_series_and_tables_of_sums_are_measured_together(home: Path) -> None:
