@@ -92,8 +92,7 @@ def _largest_square(factor: Matrix) -> int:
     columns = distinct_columns(factor)
     lengths = np.einsum("ij,ij->i", columns, columns, dtype=np.float64)
     longest = columns[lengths >= lengths.max() * (1.0 - (columns.shape[1] + 4) * 2.0**-50)]
-    squares: list[int] = [sum(value * value for value in column) for column in longest.tolist()]
-    return max(squares)
+    return max(sum(int(value) ** 2 for value in column) for column in longest)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 from dpdist.errors import OutOfMemory
 
 MIB = 2**20
-LONGEST = MIB
-"""Bytes of a file that the kernel makes: all have fewer."""
+BLOCK = 2**16
+"""Bytes that are read at once of a file that the kernel makes."""
 PROGRAM_BYTES = 288 * MIB
 """What a process that runs a release takes in the end, without what its stages are planned at.
 
@@ -179,8 +179,11 @@ def _read(file: Path) -> str:
         opened = os.open(file, os.O_RDONLY)
     except OSError:
         return ""
+    found = bytearray()
     try:
-        return os.fsdecode(os.read(opened, LONGEST))
+        while some := os.read(opened, BLOCK):  # the kernel gives a page at a time
+            found += some
+        return os.fsdecode(bytes(found))
     except OSError:
         return ""
     finally:

@@ -16,7 +16,7 @@ from dpdist.stability import Distance
 from dpdist.strategies.base import matrix_mechanism_cost
 from dpdist.strategies.groups import answers_persons, persons_by_cell
 from dpdist.strategies.lower_factors import over_series
-from dpdist.strategies.persons import least_error, length, root_of
+from dpdist.strategies.persons import _balanced, least_error, length, root_of
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.visits import persons_by_step, steps_bound
@@ -103,6 +103,15 @@ def test_few_columns_are_found_one_after_the_other() -> None:
     found = least_error(gram, {(0, 2): 1.0}, lambda x: [max(every, key=lambda each: length(x, each))], tolerance=1e-6)
     assert found.longest <= 1 + 1e-6
     assert set(found.bound.columns) <= set(every)
+
+
+def test_weights_are_the_same_from_cells_and_from_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    square = np.random.default_rng(6).normal(size=(8, 8))
+    gram, columns = square @ square.T, [(cell,) for cell in range(8)] + list(combinations(range(8), 3))
+    start = np.full(len(columns), 1.0 / len(columns))
+    found = _balanced(gram, columns, start, 30)
+    monkeypatch.setattr("dpdist.strategies.persons.PRODUCTS", 1)
+    np.testing.assert_allclose(_balanced(gram, columns, start, 30), found, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(10))
