@@ -7,7 +7,8 @@ neither the numbers nor all records are anywhere at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,7 +84,7 @@ class RecordsInParts:
     store: Store
     engine: Engine
 
-    def parts(self, *columns: Attribute) -> Iterator[tuple[Rows, tuple[Values, ...], int]]:
+    def parts(self, *columns: Attribute) -> Generator[tuple[Rows, tuple[Values, ...], int]]:
         """Some records within the domain after others: all of each of their persons, the amounts of some columns, and how many were read.
 
         They are read as counting will read them: what that refuses is refused here, before anything is charged. Without a person column,
@@ -129,9 +130,10 @@ class RecordsInParts:
             counted: gives those of a part, from its records and the amounts of each column.
         """
         counts, read = np.zeros(size, dtype=np.int64), 0
-        for rows, amounts, number in self.parts(*columns):
-            counts += counted(rows, *amounts)
-            read += number
+        with closing(self.parts(*columns)) as parts:
+            for rows, amounts, number in parts:
+                counts += counted(rows, *amounts)
+                read += number
         return CountedSizes(counts, read)
 
 
@@ -194,20 +196,21 @@ def values_by_group(records: RecordsInParts, by: Sequence[str], of: Sequence[Att
     Raises: as ``RecordsInParts.parts``.
     """
     found, read = [np.zeros((3, 0), dtype=np.int64) for _ in of], 0
-    for rows, amounts, number in records.parts(*of):
-        kept, read = records.kept(rows), read + number
-        group, known = _labelled(rows["cell"][kept], records.domain, by)
-        for place, (column, values) in enumerate(zip(of, amounts, strict=True)):
-            assert column.amounts is not None
-            steps = column.amounts.steps_of(values[kept])
-            if column.missing is None and (steps < 0).any():
-                raise InvalidSpec(
-                    f"the records hold some without {column.name!r}; set 'missing: drop' for it, or complete them"
-                )
-            some = known & (steps >= 0)
-            before, numbers = found[place], np.ones(int(some.sum()), dtype=np.int64)
-            more = np.concatenate([before, [group[some], steps[some], numbers]], axis=1)
-            found[place] = np.stack(_pairs(more[0], more[1], more[2]))
+    with closing(records.parts(*of)) as parts:
+        for rows, amounts, number in parts:
+            kept, read = records.kept(rows), read + number
+            group, known = _labelled(rows["cell"][kept], records.domain, by)
+            for place, (column, values) in enumerate(zip(of, amounts, strict=True)):
+                assert column.amounts is not None
+                steps = column.amounts.steps_of(values[kept])
+                if column.missing is None and (steps < 0).any():
+                    raise InvalidSpec(
+                        f"the records hold some without {column.name!r}; set 'missing: drop' for it, or complete them"
+                    )
+                some = known & (steps >= 0)
+                before, numbers = found[place], np.ones(int(some.sum()), dtype=np.int64)
+                more = np.concatenate([before, [group[some], steps[some], numbers]], axis=1)
+                found[place] = np.stack(_pairs(more[0], more[1], more[2]))
     return CountedValues(tuple(found), read)
 
 
