@@ -65,6 +65,8 @@ MAY_BE_SKIPPED = (
     "could not import '(torch|dp_accounting)'",  # optional oracles
 )
 """Reasons for which tests are skipped even where browser, PostgreSQL and Prometheus are required (.ci/run); any other fails there."""
+ENGINE_OF = database._sqlite
+"""Of a ledger: those of tests share what they compile (``pytest_sessionstart``)."""
 ROOT_KEY = "5c" * 32 + "\n"
 
 
@@ -121,7 +123,7 @@ def failed_if_unknown(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 def pytest_sessionstart() -> None:
     """What one ledger's engine has compiled, those of all tests' ledgers know: it is a tenth of a small release's CPU time."""
-    engine_of, first = database._sqlite.__wrapped__, list[sa.Engine]()
+    engine_of, first = ENGINE_OF.__wrapped__, list[sa.Engine]()
 
     @lru_cache(maxsize=16)
     def opened(url: sa.URL) -> sa.Engine:

@@ -202,10 +202,10 @@ def values_by_group(records: RecordsInParts, by: Sequence[str], of: Sequence[Att
             group, known = _labelled(rows["cell"][kept], records.domain, by)
             for place, (column, values) in enumerate(zip(of, amounts, strict=True)):
                 assert column.amounts is not None
-                steps = column.amounts.steps_of(values[kept])
+                name, steps = column.name, column.amounts.steps_of(values[kept])
                 if column.missing is None and (steps < 0).any():
                     raise InvalidSpec(
-                        f"the records hold some without {column.name!r}; set 'missing: drop' for it, or complete them"
+                        f"the records hold some without {name!r}; set 'missing: drop' for it, or complete them"
                     )
                 some = known & (steps >= 0)
                 before, numbers = found[place], np.ones(int(some.sum()), dtype=np.int64)

@@ -16,8 +16,9 @@ def python_of(content: Mapping[str, Any]) -> str:
     """Statements that plan what a spec asks for, and publish it."""
     ledger, records = dict(content["ledger"]), dict(content.get("records") or {})
     protect = _protect(dict(records.pop("person", None) or {}))
-    more = {"records": records} if records else {}
+    more: dict[str, Any] = {"records": records} if records else {}
     more |= {key: each for key, each in content.items() if key not in _SAID}
+    more |= {"left_out": None} if "left_out" not in content and declares_bounds(content) else {}
     more |= {"ledger": ledger} if set(ledger) - {"dataset", "cap"} else {}
     lines = [
         "import dpdist as dp",
@@ -37,6 +38,12 @@ def python_of(content: Mapping[str, Any]) -> str:
         "release = planned.publish(records)",
     ]
     return "\n".join(lines) + "\n"
+
+
+def declares_bounds(content: Mapping[str, Any]) -> bool:
+    """Whether persons or amounts of a spec are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
+    person, sums = content.get("records", {}).get("person", {}), content.get("sums", {})
+    return ("column" in person or bool(sums)) and not any("selection" in each for each in (person, *sums.values()))
 
 
 def _budget(content: Mapping[str, Any]) -> str:

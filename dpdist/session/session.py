@@ -8,6 +8,7 @@ from typing import Any
 from dpdist.domain import Domain
 from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.identities import digest_of
+from dpdist.session.code import declares_bounds
 from dpdist.session.parts import Budget, Persons, Question, Records
 from dpdist.session.planned import PlannedRelease
 from dpdist.session.values import DeclaredValues, attribute
@@ -86,12 +87,6 @@ class Session:
     def _named(self, release: str | None, content: dict[str, Any]) -> PlannedRelease:
         name = release or f"{self.dataset}-{digest_of('session', content)[:12]}"
         return PlannedRelease({"release": name, **content})
-
-
-def declares_bounds(content: Mapping[str, Any]) -> bool:
-    """Whether persons or amounts of a spec are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
-    person, sums = content.get("records", {}).get("person", {}), content.get("sums", {})
-    return ("column" in person or bool(sums)) and not any("selection" in each for each in (person, *sums.values()))
 
 
 def _composes(planned: PlannedRelease) -> bool:

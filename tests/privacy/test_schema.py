@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql
 
 from dpdist.privacy import database as db
 from dpdist.privacy.ledger import Ledger
+from tests.conftest import ENGINE_OF
 
 DIGEST = "ec2f60d8c0e39b06498ca418a9745f64a356c1cc87f90a8100accf553f6253b8"
 """Of every column with its type on PostgreSQL, which keeps to lengths, and of every constraint and index, in format 8."""
@@ -56,6 +57,7 @@ def test_ledgers_on_one_file_share_compiled_statements_and_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release opens its ledger six times; a connection that stayed open would keep a file that somebody moves."""
+    monkeypatch.setattr(db, "_sqlite", ENGINE_OF)
     url, compiled = f"sqlite:///{tmp_path / 'ledger.db'}", []
     original = sa.ClauseElement._compiler
 

@@ -136,7 +136,7 @@ def test_persons_are_counted_once_in_totals(home: Path) -> None:
     assert found == bounded(visits(), 3)
     assert done.plan.job.moved.groups == 3 + 2 + 3 + 1
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
-    assert "are counted once more as &#39;any work&#39;" in page
+    assert "are counted once more as “any work”" in page
     assert "a total is no sum of its parts" in page
     assert "their parts agree" not in page
 
