@@ -60,7 +60,7 @@ def finding(figure: Figure, counted: str, answer: str = "count") -> str:
         return ""
     series = range(len(figure.series))
     if figure.cumulative:
-        return " ".join(filter(None, (_median(figure, s, counted) for s in series)))
+        return " ".join(map(capitalised, filter(None, (_median(figure, s, counted) for s in series))))
     if figure.title.startswith("running sum") and len(series) == 1:
         total = with_interval(figure.values[-1, 0], figure.half[-1, 0])
         return say("By {place} there were {total} {counted}.", place=_place(figure, -1), total=total, counted=counted)
@@ -143,7 +143,7 @@ def _peak(figure: Figure, series: int, counted: str, answer: str) -> str:
 
 
 def _start(who: str, text: str) -> str:
-    return who + text if who else capitalised(text)
+    return capitalised(who + text)
 
 
 def _place(figure: Figure, row: int) -> str:
