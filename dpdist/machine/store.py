@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from dpdist.sizes import SIZES, Sizes
 
 HEAD = 16
 """Bytes of a Blosc frame's head: those from 4 to 8 say how many the values take, those from 12 to 16 how many the frame takes."""
-COMPRESSOR: Literal["lz4"] = "lz4"
+COMPRESSOR = "lz4"
 LEVEL = 5
 
 

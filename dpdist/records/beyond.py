@@ -21,18 +21,20 @@ from dpdist.machine.store import Store
 from dpdist.privacy.beyond import FINEST, Beyond
 from dpdist.records.persons import (
     HASHED,
+    Dealing,
     amount_of,
     amounts_of,
-    dealt_by_person,
     first_of_each,
     groups_of,
     kept_records,
     numbered,
     parts_of,
+    pending_rows,
+    runs_of,
 )
 from dpdist.records.rows import cells_of, tables_of
 from dpdist.records.shuffle import Rows, RunKey
-from dpdist.records.sources import Source, check_columns, grouped, partitions_of
+from dpdist.records.sources import Source, check_columns, grouped, partitions_of, without_files
 
 Numbers = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -105,9 +107,9 @@ class RecordsInParts:
         key, work, parts = RunKey.fresh(), self.store.scratch(), parts_of(self.source, self.engine, 1)
         try:
             tasks = grouped(partitions, self.engine.workers)
-            tally, dealt = dealt_by_person(
-                self.source, self.domain, self.store, work, self.engine, key, tasks, parts, columns
-            )
+            pending = pending_rows(self.store, self.engine)
+            dealing = Dealing(without_files(self.source), self.domain, self.store, work, parts, pending, columns)
+            tally, dealt = dealing.dealt(self.engine, key, tasks)
             opened = dealt.opened(self.store, key)
             for part in range(parts):
                 some = list(opened.of(part))
@@ -251,9 +253,7 @@ def _pairs(first: Numbers, second: Numbers, numbers: Numbers | None = None) -> t
     """Different pairs in rising order, and how often each occurs, or the sum of its numbers."""
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
-    fresh = np.ones(first.size, dtype=bool)
-    fresh[1:] = (np.diff(first) != 0) | (np.diff(second) != 0)
-    starts = np.flatnonzero(fresh)
+    starts, _ = runs_of(first, second)
     counted = np.ones(first.size, dtype=np.int64) if numbers is None else numbers[order]
     return first[starts], second[starts], np.add.reduceat(counted, starts) if starts.size else counted
 

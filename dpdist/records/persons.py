@@ -61,9 +61,9 @@ def count_by_person(
         groups: of partitions, in the order of files and rows, a task each.
     """
     parts = parts_of(source, engine, tasks)
-    read, gathered = dealt_by_person(
-        source, domain, counter.store, counter.work, engine, key, groups, parts, on_done=on_done
-    )
+    pending = pending_rows(counter.store, engine)
+    dealing = Dealing(without_files(source), domain, counter.store, counter.work, parts, pending)
+    read, gathered = dealing.dealt(engine, key, groups, on_done)
     counting = partial(_count_parts, without_files(source), domain, counter, gathered)
     each = parts // tasks
     counted = engine.map(
@@ -71,31 +71,6 @@ def count_by_person(
     )
     tally = sum((tally for tally, _ in counted), read)
     return tally, [one for _, some in counted for one in some]
-
-
-def dealt_by_person(
-    source: Source,
-    domain: Domain,
-    store: Store,
-    work: str,
-    engine: Engine,
-    key: RunKey,
-    groups: list[list[Partition]],
-    parts: int,
-    columns: tuple[Attribute, ...] = (),
-    on_done: OnDone | None = None,
-) -> tuple[CountSummary, Gathered]:
-    """Deal out all records so that those of one person are in one of so many parts, in the order of files and rows.
-
-    Args:
-        work: a folder of the store for what is dealt out, sealed under the key.
-        groups: of partitions, in the order of files and rows, a task each.
-        columns: whose amounts go along with each record.
-    """
-    dealing = Dealing(without_files(source), domain, store, work, parts, pending_rows(store, engine), columns)
-    dealt = engine.map(dealing.deal, [(group, key) for group in groups], on_done=on_done)
-    tally = sum((tally for tally, _ in dealt), CountSummary())
-    return tally, gather(store, work, key, parts, [each for _, some in dealt for each in some])
 
 
 @dataclass(frozen=True)
@@ -116,6 +91,19 @@ class Dealing:
     parts: int
     pending: int
     columns: tuple[Attribute, ...] = ()
+
+    def dealt(
+        self, engine: Engine, key: RunKey, groups: list[list[Partition]], on_done: OnDone | None = None
+    ) -> tuple[CountSummary, Gathered]:
+        """Deal out all records so that those of one person are in one part, in the order of files and rows.
+
+        Args:
+            key: what is dealt out is sealed under it.
+            groups: of partitions, in the order of files and rows, a task each.
+        """
+        found = engine.map(self.deal, [(group, key) for group in groups], on_done=on_done)
+        tally = sum((tally for tally, _ in found), CountSummary())
+        return tally, gather(self.store, self.work, key, self.parts, [each for _, some in found for each in some])
 
     def deal(self, task: tuple[list[Partition], RunKey]) -> tuple[CountSummary, list[Dealt]]:
         """Deal out the records of some partitions."""
@@ -249,7 +237,7 @@ def taken_together(rows: Rows, domain: Domain, together: tuple[int, ...]) -> Row
 def repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
     """How many records are of a person who has another one in the same group: all but one of each person and group."""
     order = np.lexsort((group, rows["low"], rows["high"]))
-    starts, _ = _runs(rows["high"][order], rows["low"][order], group[order])
+    starts, _ = runs_of(rows["high"][order], rows["low"][order], group[order])
     return rows.size - starts.size
 
 
@@ -275,7 +263,7 @@ def by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     if ((high[1:] == high[:-1]) & (low[1:] != low[:-1])).any():  # two persons who share half a hash
         order = np.lexsort((rows["low"], rows["high"]))
         high, low = rows["high"][order], rows["low"][order]
-    return order, *_runs(high, low)
+    return order, *runs_of(high, low)
 
 
 def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, most: int) -> NDArray[np.int64]:
@@ -285,11 +273,11 @@ def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, most: int
         group: of every record.
     """
     order = np.lexsort((group, rows["low"], rows["high"]))
-    starts, place = _runs(rows["high"][order], rows["low"][order], group[order])
+    starts, place = runs_of(rows["high"][order], rows["low"][order], group[order])
     firsts = order[starts]  # where each person comes to each group, in the order of files and rows
     came = np.lexsort((firsts, rows["low"][firsts], rows["high"][firsts]))
     rank = np.empty(firsts.size, dtype=np.int64)
-    rank[came] = _runs(rows["high"][firsts[came]], rows["low"][firsts[came]])[1]
+    rank[came] = runs_of(rows["high"][firsts[came]], rows["low"][firsts[came]])[1]
     of_group = np.cumsum(place == 0) - 1
     return np.asarray(order[(rank[of_group] < groups) & (place < most)]) if rows.size else order
 
@@ -300,7 +288,7 @@ def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Partici
     Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
     """
     order = np.lexsort((steps, rows["low"], rows["high"]))
-    persons = _runs(rows["high"][order], rows["low"][order])[0]
+    persons = runs_of(rows["high"][order], rows["low"][order])[0]
     person = np.searchsorted(persons, np.arange(rows.size), side="right") - 1
     span = int(steps.max(initial=0)) + 1
     time = (
@@ -339,13 +327,13 @@ def within_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     width = column.amounts.width
     code = kinds % column.kinds
     steps = np.where(code <= width, code, 0)  # a record without an amount adds nothing
-    starts, _ = _runs(rows["high"], rows["low"])
+    starts, _ = runs_of(rows["high"], rows["low"])
     totals = np.repeat(np.add.reduceat(steps, starts), np.diff(np.append(starts, rows.size)))
     most = width * column.amounts.bound.times
     return np.asarray(kinds - steps + np.where(totals > most, steps * most // np.maximum(totals, 1), steps))
 
 
-def _runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def runs_of(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where runs of rows begin that agree in all columns, and the place of every row in its run."""
     size = columns[0].size
     fresh = np.ones(size, dtype=bool)
