@@ -242,6 +242,7 @@ def test_bands(tmp_path: Path) -> None:
     assert "| 64 | 1.194 | 1.142 | " in table_of(tmp_path, "bands", "--sizes", "64", "--bands", "8")
 
 
+@pytest.mark.slow
 def test_symmetry(tmp_path: Path) -> None:
     assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
 
@@ -269,6 +270,7 @@ def test_pure(tmp_path: Path) -> None:
     assert (cells / products) ** 2 > 170
 
 
+@pytest.mark.slow
 def test_unions(tmp_path: Path) -> None:
     assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "unions", "--data", "CPS", "--ways", "1", "--dense", "0")
 
@@ -300,6 +302,7 @@ def test_adaptive(tmp_path: Path) -> None:
     assert float(rows[2][10]) >= float(rows[2][11]) >= 0.9
 
 
+@pytest.mark.slow
 def test_imputed(tmp_path: Path) -> None:
     """One release of few records, three sets: intervals of large and of empty cells hold most true numbers, and not by being endless."""
     state = np.random.default_rng(4)

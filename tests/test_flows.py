@@ -9,6 +9,7 @@ import subprocess
 from fractions import Fraction
 from pathlib import Path
 
+import pytest
 import yaml
 
 from dpdist.page import report
@@ -109,6 +110,7 @@ with embedded():
 """
 
 
+@pytest.mark.slow
 def test_a_killed_backfill_goes_on_over_the_end_of_summer_time(home: Path) -> None:
     """Four days, the third of 25 hours: the run is killed when that one is charged and measured, and the next run finishes all."""
     days = [datetime.date(2026, 10, 23) + datetime.timedelta(days=number) for number in range(4)]

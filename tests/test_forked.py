@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.often import slow
 
 SAYS = """
 import atexit, os, sys
@@ -38,7 +39,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("case", PROGRAMS)
+@pytest.mark.parametrize("case", [case if case != "asks Prefect" else slow(case) for case in PROGRAMS])
 def test_a_forked_program_is_that_of_a_new_interpreter(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, argument = PROGRAMS[case]
     monkeypatch.setenv("SAID", "twice")

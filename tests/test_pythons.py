@@ -96,6 +96,7 @@ def pure(modules: dict[str, set[str]], tmp_path_factory: pytest.TempPathFactory)
     return done.stdout
 
 
+@pytest.mark.slow
 def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], pure: str, tmp_path: Path) -> None:
     """In this environment, with the packages of the others hidden; what is missing is reported in one line."""
     assert {"numpy", "numba", "cryptography"} <= modules[""] < modules["release"] < modules["cli"] < modules["flows"]

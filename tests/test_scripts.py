@@ -14,6 +14,7 @@ import dpdist as dp
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.privacy.ledger import opened
 from tests import HANGS, small
+from tests.often import slow
 
 PLAIN = """
 import json, sys
@@ -33,9 +34,11 @@ LARGE, SMALL = 0, 2**20
 @pytest.mark.parametrize(
     ("how", "most"),
     [
-        ("text", SMALL),
-        ("input", LARGE),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("script", SMALL), ("input", SMALL), ("script", LARGE))),
+        ("text", LARGE),
+        *(
+            slow(case)
+            for case in (("input", LARGE), ("text", SMALL), ("script", SMALL), ("input", SMALL), ("script", LARGE))
+        ),
     ],
 )
 def test_a_plain_script_publishes_once(home: Path, how: str, most: int) -> None:

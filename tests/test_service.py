@@ -381,6 +381,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.slow
 def test_a_release_goes_on_without_its_client_and_after_its_own_kill() -> None:
     with folder_for_all() as folder:
         running, spec = one_service(folder)

@@ -19,6 +19,7 @@ from dpdist.release import ahead, extent
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from tests import HANGS, forked, small
+from tests.often import slow
 
 SLOW = (
     "numba",
@@ -102,14 +103,14 @@ def test_a_layer_is_imported_without_looking_for_garbage() -> None:
     [
         ("import dpdist", (*LIGHT, "sqlalchemy")),
         ("import dpdist as dp; dp.workloads, dp.strategies, dp.operators, dp.privacy.ledger", SLOW),
-        ("import dpdist.privacy.noise", SLOW),
+        slow(("import dpdist.privacy.noise", SLOW)),
         ("import dpdist.release.story", (*(name for name in SLOW if name != "zarr"), "scipy.special")),
         (COMMAND.format(arguments=["--help"]), (*LIGHT, "sqlalchemy")),
-        (COMMAND.format(arguments=["--version"]), (*LIGHT, "sqlalchemy")),
-        (COMMAND.format(arguments=["keys", "check"]), (*LIGHT, "sqlalchemy")),
-        (COMMAND.format(arguments=["ledger"]), (*LIGHT, "scipy")),
-        (COMMAND.format(arguments=["ledger", "verify"]), (*SLOW, "pyarrow", "dpdist.release.story")),
-        (COMMAND.format(arguments=["schema"]), (*SLOW, "pyarrow")),
+        slow((COMMAND.format(arguments=["--version"]), (*LIGHT, "sqlalchemy"))),
+        slow((COMMAND.format(arguments=["keys", "check"]), (*LIGHT, "sqlalchemy"))),
+        slow((COMMAND.format(arguments=["ledger"]), (*LIGHT, "scipy"))),
+        slow((COMMAND.format(arguments=["ledger", "verify"]), (*SLOW, "pyarrow", "dpdist.release.story"))),
+        slow((COMMAND.format(arguments=["schema"]), (*SLOW, "pyarrow"))),
         (COMMAND.format(arguments=["show", "small-1"]), (*LIGHT, "scipy", "jinja2", "obstore", "sqlalchemy")),
         (
             COMMAND.format(arguments=["run", "data/release.yaml"]),

@@ -29,6 +29,7 @@ from dpdist.workloads import explicit
 from flows.studio import command, drafts
 from flows.studio.server import PAGE, Desk, application
 from tests import HANGS, small
+from tests.often import always, first_of
 from tests.page.browsing import SCREENS, browser, sync_api, violations
 
 __all__ = ["browser"]
@@ -125,7 +126,7 @@ CONTENTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("name", always(["amounts", "persons"], CONTENTS))
 def test_python_of_a_draft_plans_the_same_release(home: Path, name: str) -> None:
     code = PlannedRelease(CONTENTS[name]).to_python()
     found: dict[str, Any] = {}
@@ -243,7 +244,7 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 LOOKS = [("phone", "dark"), ("desk", "light"), *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHER_LOOKS)]
 
 
-@pytest.mark.parametrize(("screen", "look"), LOOKS)
+@pytest.mark.parametrize(("screen", "look"), first_of(1, LOOKS))
 def test_anybody_can_use_the_page(browser: Any, served: Any, screen: str, look: str) -> None:
     """Under its own policy, by keyboard, without a violation of axe, and no wider than the screen."""
     width, height = SCREENS[screen]

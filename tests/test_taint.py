@@ -36,6 +36,7 @@ from flows.observed import watch
 from tests import forked, small
 from tests.marked import DOMAIN, FAULTS, GOOD, MARK, ROWS, SOURCES, Given, as_folder
 from tests.observed.test_observed import Receiver, told
+from tests.often import first_of, slow
 from tests.postgres import Server
 from tests.test_secrets import all_kept
 
@@ -127,7 +128,7 @@ def test_a_refused_release_quotes_nothing(fault: str, source: str, home: Path, h
     heard.check()
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", [case if number % 2 == 0 else slow(case) for number, case in enumerate(SOURCES)])
 def test_a_published_release_quotes_nothing(source: str, home: Path, heard: Heard) -> None:
     folder = home.parent / "data"
     folder.mkdir()
@@ -173,7 +174,7 @@ SQL = {
 }
 
 
-@pytest.mark.parametrize("case", SQL)
+@pytest.mark.parametrize("case", first_of(5, SQL))
 def test_what_duckdb_says_of_data_is_not_passed_on(case: str, home: Path, heard: Heard) -> None:
     folder = home.parent / "data"
     folder.mkdir()
@@ -252,16 +253,19 @@ def test_files_that_are_no_records_are_not_named(home: Path, heard: Heard) -> No
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(("folder", "value outside", "inline"), id="refused"),
-        pytest.param(("folder", None, "inline"), id="published"),
-        pytest.param(("folder", "value outside", "local"), id="refused on workers", marks=pytest.mark.slow),
-        *(
-            pytest.param((source, fault, "inline"), id=f"{source}-{fault}", marks=pytest.mark.slow)
-            for source in SOURCES
-            for fault in (None, "column missing", "struct")
-        ),
-    ],
+    first_of(
+        1,
+        [
+            pytest.param(("folder", "value outside", "inline"), id="refused"),
+            pytest.param(("folder", None, "inline"), id="published"),
+            pytest.param(("folder", "value outside", "local"), id="refused on workers", marks=pytest.mark.slow),
+            *(
+                pytest.param((source, fault, "inline"), id=f"{source}-{fault}", marks=pytest.mark.slow)
+                for source in SOURCES
+                for fault in (None, "column missing", "struct")
+            ),
+        ],
+    ),
 )
 def test_the_command_line_and_all_who_listen_hear_nothing(
     case: tuple[str, str | None, str], home: Path, capfd: pytest.CaptureFixture[str]

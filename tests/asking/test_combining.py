@@ -22,6 +22,7 @@ from dpdist.privacy.ledger import opened
 from tests import small
 from tests.command_line import CommandLine
 from tests.contracts.golden import known_key
+from tests.often import always
 
 ASKED = {"workload": [{"marginals": {"ways": [1, 2]}}]}
 
@@ -62,7 +63,7 @@ def test_what_cannot_be_combined_is_refused(estimates: list[float], variances: l
         combined(estimates, variances)
 
 
-@pytest.mark.parametrize("mechanism", ["marginals", "adaptive", "identity"])
+@pytest.mark.parametrize("mechanism", always(["adaptive"], ["marginals", "adaptive", "identity"]))
 @mock.patch("dpdist.privacy.ledger._new_salt", mock.Mock(return_value=bytes(range(32))))
 def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: Path) -> None:
     """Counts are large here, so that fits are nearly linear: the spread of a count is its standard error, and intervals hold. Of adaptive

@@ -23,6 +23,7 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger import opened
 from tests import small
 from tests.command_line import CommandLine
+from tests.often import first_of
 
 NAMES = ("age", "sex", "work")
 
@@ -178,7 +179,7 @@ def test_tables_that_are_read_in_pieces_are_the_same(home: Path, monkeypatch: py
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("form", first_of(1, ["parquet", "csv"]))
 def test_the_command_says_what_the_records_keep(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:

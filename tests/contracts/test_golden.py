@@ -14,12 +14,17 @@ from dpdist.machine.store import Store
 from dpdist.mechanisms.registry import REGISTRY
 from tests.contracts import golden
 from tests.contracts.cases import CASES
+from tests.often import slow
 
 GOLDEN = json.loads(golden.FILE.read_text())
 EVERY = [(name, neighbours) for name, case in CASES.items() for neighbours in case.neighbours]
+WAYS = list({(case.mechanism, case.sizes): name for name, case in CASES.items()}.values())
+"""One case for every mechanism and way of computing."""
 
 
-@pytest.mark.parametrize(("name", "neighbours"), EVERY)
+@pytest.mark.parametrize(
+    ("name", "neighbours"), [pair if pair[0] in WAYS or pair[1] == "add-remove" else slow(pair) for pair in EVERY]
+)
 def test_measured_integers(home: Path, name: str, neighbours: str) -> None:
     store = Store(home / "store", CASES[name].sizes)
     golden.put_solved(name, store)
@@ -38,10 +43,6 @@ def test_measured_integers(home: Path, name: str, neighbours: str) -> None:
 def workers() -> Iterator[Engine]:
     with started(workers=2) as cluster:
         yield cluster
-
-
-WAYS = list({(case.mechanism, case.sizes): name for name, case in CASES.items()}.values())
-"""One case for every mechanism and way of computing."""
 
 
 @pytest.mark.parametrize("name", WAYS)

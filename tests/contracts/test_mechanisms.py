@@ -22,6 +22,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.release.plan import stage_memory
 from tests.contracts.cases import AGES, CASES, SEXES, Case
 from tests.contracts.pipeline import Pipeline, held_by_one, truth
+from tests.often import always
 
 WHOLE = [name for name, case in CASES.items() if not case.through]
 """A stream is measured in parts, by the same grid as a series that is complete."""
@@ -186,7 +187,9 @@ SLACK = 2**21
 """What codecs, tables of names and Python's own objects take beside the arrays."""
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(
+    "name", always(["identity", "coa over real rows", "marginals", "kronecker in two passes", "convolution, stored"], LARGE)
+)
 def test_measuring_and_answering_take_no_more_memory_than_promised(name: str, tmp_path: Path) -> None:
     sizes = replace(CASES[name].sizes, shard_bytes=2**15, part_values=2**12)
     pipeline = Pipeline(replace(CASES[name], sizes=sizes), tmp_path, LARGE[name])
@@ -223,7 +226,7 @@ PLANNED = {
 """Ages for which planning takes more than the slack, and less than a second."""
 
 
-@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("name", always(["coa over cells", "marginals", "residual", "kronecker"], PLANNED))
 def test_planning_takes_no_more_memory_than_promised(name: str, tmp_path: Path, few: Callable[[str], Pipeline]) -> None:
     few(name).plan("add-remove")  # modules that are imported when they are needed are no part of it
     pipeline = Pipeline(CASES[name], tmp_path, PLANNED[name])
@@ -238,6 +241,7 @@ def test_planning_takes_no_more_memory_than_promised(name: str, tmp_path: Path, 
     assert found <= promised + SLACK, f"promised {promised:,} bytes, took {found:,}"
 
 
+@pytest.mark.slow
 def test_measuring_a_large_attribute_takes_no_second_matrix(tmp_path: Path) -> None:
     """A factor of 1,200 values a side is 11 MiB: it is neither converted as a whole nor left out of what answering takes."""
     ages = 1200

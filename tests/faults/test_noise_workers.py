@@ -32,6 +32,7 @@ from tests import HANGS, small
 from tests.faults import harness
 from tests.faults.test_steps import Begun, begun_in, finishes_with
 from tests.forked import Program
+from tests.often import first_of
 from tests.postgres import Server
 from tests.privacy.test_roles import Database, granted
 
@@ -196,12 +197,15 @@ def conspiracy() -> None:
 
 @pytest.mark.parametrize(
     ("plant", "only", "drawn_again", "fault"),
-    [
-        (conspiracy, 0, 0, "does not hold the noise of this release's key"),
-        (no_noise, 0, 0, "does not hold the noise of this release's key"),
-        (false_digest, 0, 0, "does not hold what its digest says"),
-        (conspiracy, None, drawing.DRAWN_AGAIN, "does not hold the noise of this release's key"),
-    ],
+    first_of(
+        2,
+        [
+            (conspiracy, 0, 0, "does not hold the noise of this release's key"),
+            (no_noise, 0, 0, "does not hold the noise of this release's key"),
+            (false_digest, 0, 0, "does not hold what its digest says"),
+            (conspiracy, None, drawing.DRAWN_AGAIN, "does not hold the noise of this release's key"),
+        ],
+    ),
 )
 def test_a_rogue_worker_is_found_and_nothing_is_committed(
     home: Path,
@@ -233,7 +237,7 @@ def dies() -> None:
     Shards.values = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("only", [0, None], ids=["one of two", "both"])
+@pytest.mark.parametrize("only", first_of(1, [0, None]), ids=["one of two", "both"])
 def test_a_worker_killed_amid_its_shard(home: Path, drawers: Drawers, begun: Any, only: int | None) -> None:
     path, expected = begun
     drawers.prepare(dies, only=only)
@@ -329,7 +333,7 @@ def stand_still() -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("plant", [late_to_ask, late_to_write])
+@pytest.mark.parametrize("plant", first_of(1, [late_to_ask, late_to_write]))
 def test_a_late_worker_writes_nothing_that_counts(
     home: Path, drawers: Drawers, begun: Any, plant: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from dpdist.spec import load
 from tests import small
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
+from tests.often import first_of
 
 CASES: dict[str, tuple[dict[str, Any], Sizes]] = {
     "product through the store": (
@@ -49,7 +50,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.mark.usefixtures("without_tls")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first_of(1, CASES))
 def test_workers_killed_amid_what_they_share(
     home: Path, cluster: LocalCluster, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +85,7 @@ def test_workers_killed_amid_what_they_share(
 
 
 @pytest.mark.usefixtures("without_tls")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first_of(1, CASES))
 def test_the_scheduler_killed_amid_what_workers_share(home: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler is killed when the first task of a round is done; the release is finished without a cluster."""
     scheduler_killed(home, case, 1, monkeypatch)

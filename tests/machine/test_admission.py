@@ -21,6 +21,7 @@ from dpdist.machine.store import Store
 from tests import HANGS, small
 from tests.faults import harness
 from tests.forked import Program
+from tests.often import first_of
 
 MOUNTS = os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
@@ -82,7 +83,7 @@ LACKS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("lack", "line"), LACKS, ids=["store", "version", "package"])
+@pytest.mark.parametrize(("lack", "line"), first_of(1, LACKS), ids=["store", "version", "package"])
 def test_a_worker_that_lacks_something_is_left_alone(
     s3: str, workers: Workers, tmp_path: Path, lack: dict[str, Any], line: str
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_worker_that_loses_the_store_costs_its_own_tasks(s3: str, workers: Wor
             started.map(Store(f"{s3}/loses").open, ["nothing"])
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_amid_a_stage_is_asked(
     s3: str, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

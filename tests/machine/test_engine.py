@@ -343,6 +343,7 @@ def marked(path: str) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 def test_scaling_down_leaves_the_optimiser_alone(processes: Processes, tmp_path: Path) -> None:
     """Whoever scales down asks the scheduler which workers may go: that with the optimisation is the last, and its work begins once."""
     for memory in ("4GB", "1GB", "1GB"):

@@ -181,6 +181,7 @@ def fill(size: int) -> int:
     return len(held)
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_or_take_too_much_are_started_again(tmp_path: Path) -> None:
     """Each has its part of the BLAS threads; this process keeps its own variables."""
     before = dict(os.environ)

@@ -15,6 +15,7 @@ from dpdist.errors import StoreError
 from dpdist.page import editions, report, site
 from dpdist.privacy import keys
 from tests import small
+from tests.often import first_of
 from tests.small import run
 
 SITE = Path("site")
@@ -101,17 +102,20 @@ def added() -> None:
 
 @pytest.mark.parametrize(
     ("change", "seen", "held"),
-    [
-        (altered, {"w1"}, {"w2"}),
-        (added, {"w1"}, {"w2"}),
-        (lambda: Path("releases/w1/dictionary.csv").unlink(), {"w1"}, {"w2"}),
-        (corrected, {"w1"}, {"w1", "w2"}),
-        (lambda: shutil.rmtree("releases/w1"), set(), {"w2"}),
-        (lambda: Path("releases/w1").rename("releases/elsewhere"), set(), {"w1", "w2"}),
-        (lambda: (SITE / "w1" / "index.html").write_text("altered"), set(), {"w1", "w2"}),
-        (lambda: (SITE / "w1" / "index.html").unlink(), set(), {"w1", "w2"}),
-        (lambda: (SITE / editions.SEEN).write_text("[]"), {"w1", "w2"}, {"w1", "w2"}),
-    ],
+    first_of(
+        4,
+        [
+            (altered, {"w1"}, {"w2"}),
+            (added, {"w1"}, {"w2"}),
+            (lambda: Path("releases/w1/dictionary.csv").unlink(), {"w1"}, {"w2"}),
+            (corrected, {"w1"}, {"w1", "w2"}),
+            (lambda: shutil.rmtree("releases/w1"), set(), {"w2"}),
+            (lambda: Path("releases/w1").rename("releases/elsewhere"), set(), {"w1", "w2"}),
+            (lambda: (SITE / "w1" / "index.html").write_text("altered"), set(), {"w1", "w2"}),
+            (lambda: (SITE / "w1" / "index.html").unlink(), set(), {"w1", "w2"}),
+            (lambda: (SITE / editions.SEEN).write_text("[]"), {"w1", "w2"}, {"w1", "w2"}),
+        ],
+    ),
 )
 def test_changes_are_seen(two: Path, change: Callable[[], object], seen: set[str], held: set[str]) -> None:
     change()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests import small
+from tests.often import first_of
 
 CASES: dict[str, dict[str, Any]] = {
     "gaussian": {"budget": {"epsilon": 1, "delta": "1/1000000"}, "ledger": {"dataset": "small", "cap": {"rho": 4}}},
@@ -31,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", first_of(3, CASES))
 def test_what_dp_accounting_makes_of_it(name: str, home: Path) -> None:
     dp_accounting = pytest.importorskip("dp_accounting")
     from dp_accounting import pld

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.page import tables
+from tests.often import always
 from tests.page import gallery
 from tests.page.browsing import SCREENS, browser, shown, unfolded, violations
 
@@ -27,7 +28,7 @@ TEXTS = """() => [...document.querySelectorAll('svg')].filter(svg => svg.getBoun
 })"""
 
 
-@pytest.fixture(scope="module", params=list(gallery.GALLERY))
+@pytest.fixture(scope="module", params=always(["weeks", "towns"], gallery.GALLERY))
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return gallery.write(tmp_path_factory.mktemp("gallery"), request.param)
 

@@ -34,6 +34,7 @@ from dpdist.release import publish
 from dpdist.release.story import Release
 from dpdist.sizes import Sizes
 from tests import forked, small
+from tests.often import slow
 
 MANY = Sizes(file_rows=50, batch_rows=20, export_rows=40)
 """Tables of a small release in many parts."""
@@ -217,7 +218,11 @@ LIES: list[tuple[Callable[..., Written], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("lie", "fault"), LIES, ids=[each[0].__name__ for each in LIES])
+@pytest.mark.parametrize(
+    ("lie", "fault"),
+    [each if each[0] in (wrong_answers, twice) else slow(each) for each in LIES],
+    ids=[each[0].__name__ for each in LIES],
+)
 def test_a_worker_s_lie_about_a_part_is_found_before_the_certificate(
     begun: Begun, s3: str, workers: Engine, monkeypatch: pytest.MonkeyPatch, lie: Any, fault: str
 ) -> None:
@@ -241,6 +246,7 @@ def forget_the_server() -> None:
     os.environ["AWS_ALLOW_HTTP"] = "false"
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_write_leave_it_to_the_run(begun: Begun, s3: str, workers: Engine) -> None:
     workers.client.run(forget_the_server)
     told: list[str] = []
@@ -406,6 +412,7 @@ def test_a_file_beyond_one_request_is_sent_in_parts(s3: str, monkeypatch: pytest
     assert at(s3, "long") == {"answers.csv": data}
 
 
+@pytest.mark.slow
 def test_a_long_csv_file_for_a_bucket_is_warned_of(begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of it alone a kill may leave parts that nobody lists: all other files are cut so that one request sends them."""
     told: list[str] = []

@@ -134,6 +134,7 @@ def test_what_was_not_measured_together_is_said(home: Path, page: Any) -> None:
         published(place_at(folder)).ask("count where age>=3, sex=f, work=b")
 
 
+@pytest.mark.slow
 def test_questions_are_accessible_everywhere(home: Path, browser: Any) -> None:
     folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
     for screen, look in (("phone", "dark"), ("desk", "light")):

@@ -16,6 +16,7 @@ from scipy import stats
 from dpdist.privacy import choosing
 from dpdist.privacy.accounting.laplace import gaussian_equivalent
 from dpdist.privacy.choosing import choose, rate_for
+from tests.often import first_of
 
 
 def key(number: int) -> bytes:
@@ -79,7 +80,7 @@ def dominated(rate: Fraction, distance: int, rho: Fraction) -> bool:
     return True
 
 
-@pytest.mark.parametrize("rho", [Fraction(1, 1000), Fraction(1, 20), Fraction(2)])
+@pytest.mark.parametrize("rho", first_of(1, [Fraction(1, 1000), Fraction(1, 20), Fraction(2)]))
 @pytest.mark.parametrize("distance", [1, 3])
 def test_a_choice_reveals_no_more_than_the_gaussian_that_it_is_charged_as(rho: Fraction, distance: int) -> None:
     rate = rate_for(rho, distance)

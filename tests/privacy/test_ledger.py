@@ -30,6 +30,7 @@ from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords
 from dpdist.privacy.rules.state import LedgerEvent
 from tests import HANGS
 from tests.forked import FORKED
+from tests.often import first_of
 from tests.postgres import Server
 
 CAP = Cap(rho=Fraction(3, 10))
@@ -1066,7 +1067,7 @@ NAMED = re.compile(
 
 
 @pytest.mark.parametrize("column", DAMAGED, ids=str)
-@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"cap": 1}', "1/0"])
+@pytest.mark.parametrize("damaged", first_of(2, ["", "{", "[]", '{"cap": 1}', "1/0"]))
 def test_damaged_tables_are_told_in_the_ledgers_own_words(
     ledger: Ledger, url: str, column: sa.Column[str], damaged: str
 ) -> None:

@@ -240,7 +240,7 @@ def lived(world: InMemory | InDatabase, life: list[Ask]) -> None:
 
 
 @given(lives())
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_the_rules_agree_with_an_independent_auditor(life: list[Ask]) -> None:
     lived(InMemory(), life)
 

@@ -19,6 +19,7 @@ from dpdist.privacy.ledger import opened
 from dpdist.release import measure
 from flows import release as flow
 from tests import small
+from tests.often import first_of
 from tests.small import run
 
 WEEKLY: dict[str, Any] = {
@@ -29,11 +30,14 @@ WEEKLY: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("first", "second", "week"),
-    [
-        ("2026-12-31", "2027-01-01", "2026-W53"),  # a week that begins in one year and ends in the next
-        ("2024-12-30", "2025-01-02", "2025-W01"),
-        ("2020-12-28", "2021-01-03", "2020-W53"),
-    ],
+    first_of(
+        1,
+        [
+            ("2026-12-31", "2027-01-01", "2026-W53"),  # a week that begins in one year and ends in the next
+            ("2024-12-30", "2025-01-02", "2025-W01"),
+            ("2020-12-28", "2021-01-03", "2020-W53"),
+        ],
+    ),
 )
 def test_a_week_has_one_budget_when_the_year_ends_in_it(first: str, second: str, week: str, home: Path) -> None:
     run(small.write(home.parent / "data", period=first, release=f"on-{first}", ledger=WEEKLY), home)

@@ -407,6 +407,7 @@ def address(_: int) -> str:
     return engine.this_worker()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
 @pytest.mark.usefixtures("without_tls")
 def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(

@@ -162,6 +162,7 @@ def _reading(made: Plan) -> np.ndarray:
     return np.tril(np.ones(factor.shape)) @ np.linalg.inv(factor)
 
 
+@pytest.mark.slow
 def test_several_steps_of_one_person_are_charged_over_the_whole_horizon(tmp_path: Path) -> None:
     person = {"path": "records.parquet", "person": {"participations": 3, "separation": 4}}
     made = planned(tmp_path, 3, 11, (5,), records=person)

@@ -24,6 +24,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
 from tests import small
+from tests.often import first_of
 
 MOST = 40
 BUDGETS: dict[str, dict[str, Any]] = {
@@ -102,7 +103,7 @@ def of_groups(**changes: Any) -> dict[str, Any]:
     return tables | {"records": {"path": "records.parquet", "count": "persons", "person": person}, **changes}
 
 
-@pytest.mark.parametrize(("neighbours", "budget"), ASKED)
+@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, ASKED))
 def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     table = purchases()
     path = small.write(home.parent / "data", table=table, **of_groups(neighbours=neighbours, **BUDGETS[budget]))
@@ -131,7 +132,7 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
 
-@pytest.mark.parametrize("mechanism", ["auto", "identity"])
+@pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
 def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
     path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
@@ -146,7 +147,7 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
         np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.lasts, rtol=0.01)
 
 
-@pytest.mark.parametrize("asking", [asked, of_groups])
+@pytest.mark.parametrize("asking", first_of(1, [asked, of_groups]))
 def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[], dict[str, Any]]) -> None:
     """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
     path = small.write(home.parent / "data", table=purchases(), **asking())

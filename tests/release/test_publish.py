@@ -33,6 +33,7 @@ from dpdist.spec import load
 from dpdist.strategies import eigen_design
 from tests import small
 from tests.fit import assert_release_fits
+from tests.often import always
 from tests.small import run
 
 ALWAYS = (
@@ -130,7 +131,7 @@ def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
         run(small.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
 
 
-@pytest.mark.parametrize("kind", ["zarr", "sparse zarr", "npz", "mapped npy"])
+@pytest.mark.parametrize("kind", always(["sparse zarr", "mapped npy"], ["zarr", "sparse zarr", "npz", "mapped npy"]))
 def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same noise multiplier, same standard errors; every answer within its interval's reach of the truth."""
     random = np.random.default_rng(5)

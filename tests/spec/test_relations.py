@@ -109,6 +109,7 @@ def test_a_release_of_relations_is_right_certified_shown_and_verified(home: Path
     assert told.exit_code == 0, told.output
 
 
+@pytest.mark.slow
 def test_all_numbers_of_ten_thousand_million_pairs_are_planned(tmp_path: Path) -> None:
     """Within a tenth of a bound that no strategy beats, in memory of one attribute's size; a few bounds exactly."""
     many = {name: {"from": 0, "to": 99_999} for name in ("start", "end")}

@@ -16,6 +16,7 @@ from dpdist.privacy.beyond import UNIT, Beyond, beyond
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond as counting
 from dpdist.records import sources
+from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 
 MOST = 2
@@ -48,7 +49,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("name", always(["records", "groups"], BOUNDS))
 def test_no_person_moves_more_than_the_noise_hides(tmp_path: Path, name: str, neighbours: Any) -> None:
     """Every person goes, comes or changes; some neighbour comes near what the noise takes for granted, and none beyond."""
     bounds = BOUNDS[name]

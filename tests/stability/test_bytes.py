@@ -34,6 +34,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import as_read
 from dpdist.spec import load
 from tests import small
+from tests.often import always
 from tests.postgres import Server
 
 SEEDS = 6
@@ -385,7 +386,7 @@ def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("form", "every"),
     [
-        *((form, 1 if form == "csv" else 3) for form in TEXTS),
+        *((form, 1 if form == "csv" else 4) for form in TEXTS),
         *(pytest.param(form, 1, marks=pytest.mark.slow) for form in TEXTS if form != "csv"),
     ],
 )
@@ -403,7 +404,7 @@ def test_one_more_line_is_one_more_record(form: str, every: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(4 * SEEDS, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", VALUES)
+@pytest.mark.parametrize("form", always(["arrow", "json_lines", "database", "frame"], VALUES))
 def test_one_more_row_is_one_more_record(form: str, seeds: int, tmp_path: Path) -> None:
     """Types that are inferred from all values, with and without persons."""
     chance = random.Random(form)

@@ -15,6 +15,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import UNIT_BITS, counts_by_size
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond, persons, sources
+from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 
 MOST = 4
@@ -66,7 +67,7 @@ def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_p
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", always(["in groups"], RECORDS))
 def test_amounts_of_one_person_move_as_many_records(tmp_path: Path, name: str, neighbours: Any) -> None:
     """Every person goes, comes or changes; records of one amount add up to as much as the noise takes for granted, and no more."""
     bounds = RECORDS[name]

@@ -17,6 +17,7 @@ from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protec
 from dpdist.privacy.selection import selection
 from dpdist.records import names, sources
 from dpdist.records.names import Names, names_of
+from tests.often import always
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
@@ -58,7 +59,9 @@ def moved(folder: Path, form: str, protection: Protection) -> tuple[int, int, in
     return squared, own, neighbours
 
 
-@pytest.mark.parametrize("form", ["parquet", pytest.param("csv", marks=pytest.mark.slow), "folder", "counts"])
+@pytest.mark.parametrize(
+    "form", always(["folder", "counts"], ["parquet", pytest.param("csv", marks=pytest.mark.slow), "folder", "counts"])
+)
 @pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda each: f"{each.person} {each.neighbours} {each.most_records}")
 def test_counts_of_names_move_as_declared(tmp_path: Path, form: str, protection: Protection) -> None:
     """Every neighbour of a file in which persons have more records than count, with missing names; some name comes with the unit."""

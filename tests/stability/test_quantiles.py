@@ -14,6 +14,7 @@ from dpdist.domain.amounts import Amounts
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond as counting
 from dpdist.records import sources
+from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 from tests.stability.test_beyond import BOUNDS
 
@@ -33,7 +34,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("name", always(["records", "groups"], BOUNDS))
 def test_no_person_moves_more_records_than_choices_hide(
     tmp_path: Path, name: str, neighbours: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

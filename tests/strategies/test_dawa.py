@@ -168,6 +168,7 @@ def error(x: np.ndarray, epsilon: Fraction, draws: int) -> float:
     return total / draws
 
 
+@pytest.mark.slow
 def test_plateaus_are_found_and_cost_less_than_any_fixed_strategy() -> None:
     x = np.repeat([400, 0, 900, 30], 16)
     epsilon = Fraction(1, 20)

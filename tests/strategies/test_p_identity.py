@@ -20,6 +20,7 @@ from dpdist.strategies.learnt_products import cost_and_gradient, learnt
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE
+from tests.often import first_of
 from tests.properties.asked import PURE
 from tests.readers import errors_of
 
@@ -38,7 +39,7 @@ def test_cost_and_gradient() -> None:
         assert slope == pytest.approx(gradient[place], rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize(("workload", "published"), [(all_ranges(256), 8.09), (prefix(256), 7.41)])
+@pytest.mark.parametrize(("workload", "published"), first_of(1, [(all_ranges(256), 8.09), (prefix(256), 7.41)]))
 def test_it_is_at_least_as_good_as_the_published_figures(workload: Workload, published: float) -> None:
     """HDMM's code, RMSE at epsilon 1; the best tree has 11.64 and 9.79."""
     found = p_identity(workload, restarts=1)
@@ -83,7 +84,7 @@ def test_low_rank_does_not_end_above_the_identity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "share"), [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)]
+    ("workload", "share"), first_of(1, [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)])
 )
 def test_low_rank_is_better_than_the_identity(workload: Workload, share: float) -> None:
     """It was exactly the identity on all ranges: a p-Identity strategy is a start, too. Of rank 4 of 48 it is its own optimum."""

@@ -165,6 +165,7 @@ def test_the_census_tables_are_solved_over_orbits(census: Workload) -> None:
     assert grid.measure(x).size == grid.rows
 
 
+@pytest.mark.slow
 def test_a_smaller_census_has_the_optimum_over_its_cells() -> None:
     workload = load(EXAMPLES / "mini.yaml").workload.queries
     assert workload.shape == (487, 1472)

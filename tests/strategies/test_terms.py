@@ -283,6 +283,7 @@ def test_residual_products_beat_the_published_figures() -> None:
     assert residual(same).workload_cost == pytest.approx(marginal_optimum(same).workload_cost, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_domains_that_can_never_be_written_down() -> None:
     sizes = (10,) * 17
     workload = marginals(sizes, (1, 2))

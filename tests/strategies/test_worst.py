@@ -26,6 +26,7 @@ from dpdist.strategies.product_bound import kronecker_worst
 from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges, related, union
 from tests import small
+from tests.often import first_of
 from tests.readers import errors_of
 
 FILTERED = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.7}]}}]
@@ -162,12 +163,15 @@ def planned(folder: Path, **changes: Any) -> Plan:
 
 @pytest.mark.parametrize(
     ("changes", "mechanism"),
-    [
-        ({"workload": [{"cdf": {"of": "age"}}, {"marginals": {"of": [["sex", "work"]]}}]}, "coa"),
-        ({"workload": [{"cdf": {"of": "age", "by": ["sex"]}}]}, "kronecker"),
-        ({"workload": [{"marginals": {"ways": [2]}}]}, "marginals"),
-        ({"workload": FILTERED}, "kronecker"),
-    ],
+    first_of(
+        2,
+        [
+            ({"workload": [{"cdf": {"of": "age"}}, {"marginals": {"of": [["sex", "work"]]}}]}, "coa"),
+            ({"workload": [{"cdf": {"of": "age", "by": ["sex"]}}]}, "kronecker"),
+            ({"workload": [{"marginals": {"ways": [2]}}]}, "marginals"),
+            ({"workload": FILTERED}, "kronecker"),
+        ],
+    ),
 )
 def test_every_query_has_the_error_that_was_predicted(tmp_path: Path, changes: dict[str, Any], mechanism: str) -> None:
     """Over 400 releases: the mean square of all answers, and that of the worst one."""
