@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -111,7 +112,6 @@ def test_records_of_every_form_are_the_same_records(home: Path) -> None:
 
     table, asked = visits(), session()
     pyarrow.parquet.write_table(table, "visits.parquet")
-    kinds = {"age": "whole", "sex": "text", "work": "text"}
     forms: list[Any] = [
         table,
         table.to_pandas(),
@@ -120,16 +120,35 @@ def test_records_of_every_form_are_the_same_records(home: Path) -> None:
         "visits.parquet",
         Path("visits.parquet"),
         {"path": "visits.parquet"},
-        {"sql": "SELECT age, sex, work FROM 'visits.parquet'", "types": kinds},
+        "SELECT age, sex, work FROM 'visits.parquet'",
+        "SELECT * FROM 'visits.parquet'",
+        {"sql": "SELECT years // 1 AS age, sex, work FROM 'years.parquet'", "types": {"years": "whole"}},
     ]
+    pyarrow.parquet.write_table(table.rename_columns({"age": "years"}), "years.parquet")
     found = []
     for number, form in enumerate(forms):
         planned = asked.plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), release=f"r{number}")
         done = planned.publish(form)
         found.append((done.tally.read, round(sum(done["age x sex x work"].arrow["answer"].to_pylist()), -3)))
     assert set(found) == {(3000, 3000.0)}
-    query = asked.plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), release="q", records={"types": kinds})
-    assert query.publish("SELECT age, sex, work FROM 'visits.parquet'").tally.read == 3000
+
+
+@pytest.mark.parametrize("declared", [bool, [True, False], ["False", "True"]])
+def test_booleans_count_as_pandas_arrow_and_csv_hold_them(home: Path, declared: Any) -> None:
+    """pandas writes True into CSV, Arrow true; a DataFrame holds booleans."""
+    frame = visits().select(["sex"]).to_pandas()
+    frame["borrowed"] = frame.pop("sex") == "f"
+    frame.to_csv("pandas.csv", index=False)
+    pa.csv.write_csv(pa.Table.from_pandas(frame), "arrow.csv")
+    asked, found = dp.Session("small", cap=dp.Budget(epsilon=10)), []
+    asked.domain(borrowed=declared)
+    for number, form in enumerate((frame, "pandas.csv", "arrow.csv", "SELECT * FROM 'pandas.csv'")):
+        planned = asked.plan(dp.marginals(1), budget=dp.Budget(epsilon=2), release=f"b{number}")
+        table = planned.publish(form)["borrowed"].pandas()
+        found.append(
+            {value.lower(): round(answer, -2) for value, answer in zip(table["borrowed"], table["answer"], strict=True)}
+        )
+    assert found == [{"true": round(frame["borrowed"].sum(), -2), "false": round((~frame["borrowed"]).sum(), -2)}] * 4
 
 
 def test_six_statements_answer(home: Path) -> None:
