@@ -168,6 +168,22 @@ def test_six_statements_answer(home: Path) -> None:
     assert repr(planned).splitlines()[1].split() == ["group", "answers", "95", "%", "half", "width", "of"]
 
 
+def test_amounts_are_counted_in_bins_under_another_name(home: Path) -> None:
+    """What the refusal writes is what works."""
+    asked = session()
+    questions = (dp.marginals("minutes"), dp.means("minutes", by="sex", between=(0, 240)))
+    asked.domain(sex=["f", "m"], minutes=dp.edges(0, 60, 240))
+    with pytest.raises(InvalidSpec, match=re.escape("plan(..., records={'columns': {'minutes_in_bins': 'minutes'}})")):
+        asked.plan(*questions, budget=dp.Budget(epsilon=1)).job  # noqa: B018
+    asked.domain(sex=["f", "m"], minutes_in_bins=dp.edges(0, 60, 240))
+    columns = {"columns": {"minutes_in_bins": "minutes"}}
+    planned = asked.plan(dp.marginals("minutes_in_bins"), questions[1], budget=dp.Budget(epsilon=4), records=columns)
+    done = planned.publish(visits().to_pandas())
+    low = int(np.count_nonzero(visits()["minutes"].to_numpy() < 60))
+    assert abs(done["minutes_in_bins"].pandas()["answer"][0] - low) < 60
+    assert [each.group.get("sex") for each in done.ask("mean of minutes by sex")] == ["f", "m"]
+
+
 class Sex(enum.Enum):
     F = "f"
     M = "m"
