@@ -139,6 +139,11 @@ class Attribute:
         return len(self.categories) or len(self.edges) - 1
 
     @property
+    def boolean(self) -> bool:
+        """Whether the values are true and false, whose capitals differ from writer to writer: pandas writes True into CSV, Arrow true."""
+        return len(self.categories) == 2 and {name.lower() for name in self.categories} == {"true", "false"}
+
+    @property
     def extra(self) -> tuple[str, ...]:
         """Labels of the bins after the declared values."""
         given = (label for label in (self.other, self.missing, self.total) if label not in (None, DROP, NOWHERE))
@@ -195,9 +200,12 @@ class Attribute:
                 ((numbers < low) | (numbers > high)).sum()
             )
         if self.categories:
-            order = np.argsort(np.asarray(self.categories))
-            known = np.asarray(self.categories)[order]
             text = values.astype(str) if values.dtype.kind != "U" else values
+            names = np.asarray(self.categories)
+            if self.boolean:
+                text, names = np.strings.lower(text), np.strings.lower(names)
+            order = np.argsort(names)
+            known = names[order]
             place = np.minimum(np.searchsorted(known, text), known.size - 1)
             codes = np.where(known[place] == text, order[place], self.other_code).astype(np.int64)
             if self.missing is not None and "" not in self.categories:

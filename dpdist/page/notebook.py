@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pyarrow as pa
 
 from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
+from dpdist.page.charts import standalone
 from dpdist.page.summary import certified, error_in_words
 from dpdist.page.suppression import Suppressed, suppressed
 from dpdist.page.tables import query_names
@@ -151,6 +154,19 @@ def _installed(package: str) -> Any:
 
 
 NOTEBOOK_ROWS = 10
+PICTURES, LARGEST = 2, 64 * 1024
+"""Charts that a notebook shows of a page, and characters of one: it stores them with its cell."""
+CHART = re.compile(r'<svg class="wide"(?: [^<>]*)? aria-label="([^"<>]*)"[^<>]*>.*?</svg>', re.DOTALL)
+
+
+def pictures(page: str) -> str:
+    """The first charts of a page with their intervals, as images, which run no script and take no style of the notebook."""
+    drawn = (found for found in CHART.finditer(page) if len(found[0]) <= LARGEST and "<use" not in found[0])
+    return "".join(
+        f'<p>{found[1]}<br><img alt="{found[1]}" style="max-width:100%" src="data:image/svg+xml;base64,'
+        f'{base64.b64encode(standalone(found[0]).encode()).decode()}"></p>'
+        for found in islice(drawn, PICTURES)
+    )
 
 
 def notebook(certificate: Mapping[str, Any], table: pa.Table | None) -> str:

@@ -22,7 +22,7 @@ LEAST_BYTES = 64 * 2**20
 _WITHOUT_ROOM = "Out of Memory Error"
 """What DuckDB says where Arrow passes its error on as one of the system."""
 _CURE = (
-    "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet', whose columns 'records.types' declares: "
+    "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet': "
     "read_csv(...) and whatever else reads files, the network or extensions is not allowed, in views, too"
 )
 
@@ -86,7 +86,11 @@ def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -
             connection.register(name, file_tables.table_of(name, files, failed))
         return connection.sql(f"SELECT * FROM ({bare}\n) AS q").to_arrow_reader()
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-        declare = "; the columns of files are those that 'records.types' declares" if names_columns(error) else ""
+        declare = (
+            "; files have the columns that are counted, and those that 'records.types' declares"
+            if names_columns(error)
+            else ""
+        )
         raise InvalidSpec(f"'records.sql' cannot be run: {_fault(sql, error)}; correct it{declare}") from None
     except duckdb.PermissionException:
         raise InvalidSpec(_CURE) from None

@@ -185,7 +185,8 @@ class Query(RecordTable):
     Attributes:
         connection: name of the environment variable that holds the database's URL or file; None: files only.
         folder: from which the query names files.
-        types: of the columns of these files.
+        types: of the columns of these files, as declared.
+        uses: what those of them are counted as that are counted.
         grammar: how those of them are written that are CSV.
         pushed: what the database counts of the query's rows; None: the rows are read.
     """
@@ -194,6 +195,7 @@ class Query(RecordTable):
     connection: str | None
     folder: Path
     types: Mapping[str, ColumnType] = field(default_factory=dict)
+    uses: Mapping[str, Use] = field(default_factory=dict)
     grammar: Grammar = PLAIN
     pushed: PushedDown | None = None
 
@@ -233,7 +235,8 @@ class Query(RecordTable):
             duck.connected(file, spill, memory_bytes) as connection,
             query_limits.ended_in_time(connection.interrupt),
         ):
-            yield "", duck.selected(connection, self.asked("duckdb"), Files(self.folder, self.types, self.grammar), failed)
+            files = Files(self.folder, self.types, self.uses, self.grammar)
+            yield "", duck.selected(connection, self.asked("duckdb"), files, failed)
 
 
 def _secret(name: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Files that a query names, read by dpdist: DuckDB gets their records, with the columns and types that the spec declares.
+"""Files that a query names, read by dpdist: DuckDB gets their records, with columns and types that the spec alone decides.
 
 DuckDB itself would take the types of many files from the first one, and those of texts from all of them: one record would decide how all
 others are read. So it touches no file at all.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime
 import glob
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -23,15 +23,20 @@ from dpdist.records import listing
 from dpdist.records.csv_grammar import Grammar
 from dpdist.records.formats.base import Partition
 from dpdist.records.formats.registry import row_format
+from dpdist.records.reading import reading
 from dpdist.records.rows import declared, tables_of
 from dpdist.records.sources import Source, column_names, partitions_of, source_of
 from dpdist.records.types import ARROW
+from dpdist.records.used import Use, column_as_used, fields_of
 from dpdist.records.wording import Called, File
 
 if TYPE_CHECKING:
     from dpdist.records.column_types import ColumnType
 
+_Kind = TypeVar("_Kind")
 _SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")
+_READ_AS: Mapping[Use, ColumnType] = {"number": "number", "day": "time", "time": "time"}
+"""Whatever is counted as something else is read as text."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,14 @@ class Files:
 
     Attributes:
         folder: at which relative names start.
-        types: of their columns: it has no others.
+        types: of columns, as declared.
+        uses: what the columns that are counted are counted as. Files have no others for the query than these and the declared ones.
         grammar: of those that are CSV.
     """
 
     folder: Path
     types: Mapping[str, ColumnType]
+    uses: Mapping[str, Use]
     grammar: Grammar
 
 
@@ -54,25 +61,27 @@ class FileTable:
     """Files as DuckDB scans them, as often as it likes.
 
     Attributes:
-        types: of the columns that it has.
+        types, uses: of the columns that it has.
         failed: what stopped a scan; DuckDB would pass it on as a text.
     """
 
     source: Source
     types: Mapping[str, ColumnType]
+    uses: Mapping[str, Use]
     failed: list[Exception] = field(repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
         """Columns and types, which the spec alone decides."""
-        return pa.schema([pa.field(name, ARROW[kind]) for name, kind in self.types.items()])
+        declared = [pa.field(name, ARROW[kind]) for name, kind in self.types.items()]
+        return pa.schema([*declared, *fields_of(self.uses)])
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         found: object = pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
         return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        domain = _as_read(self.types)
+        domain = _as_read(self.types, self.uses)
         try:
             for partition in partitions_of(self.source):
                 yield from self._of(partition, domain)
@@ -82,11 +91,16 @@ class FileTable:
 
     def _of(self, partition: Partition, domain: Domain) -> Iterator[pa.RecordBatch]:
         for table in tables_of(self.source, domain, partition):
-            yield from declared(table, self.types, partition.called).select(list(self.types)).to_batches()
+            given = declared(table, self.types, partition.called)
+            with reading(partition.called):
+                counted = [column_as_used(given[name], name, use) for name, use in self.uses.items()]
+            columns = [*given.select(list(self.types)).columns, *counted]
+            yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
 
-def _as_read(types: Mapping[str, ColumnType]) -> Domain:
-    return Domain(tuple(_read_as(name, kind) for name, kind in types.items()))
+def _as_read(types: Mapping[str, ColumnType], uses: Mapping[str, Use]) -> Domain:
+    kinds: dict[str, ColumnType] = {name: _READ_AS.get(use, "text") for name, use in uses.items()}
+    return Domain(tuple(_read_as(name, kind) for name, kind in {**kinds, **types}.items()))
 
 
 def _read_as(name: str, kind: ColumnType) -> Attribute:
@@ -125,25 +139,26 @@ def _is_file(name: str) -> bool:
 
 
 def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
-    """The files that a query calls ``name``, with those of their columns that are declared. Raises: InvalidSpec."""
-    types = files.types
-    if not types:
-        raise InvalidSpec(
-            f"'records.sql' reads {name!r}: declare the columns that it needs, as in 'records.types: {{age: whole, branch: text}}'"
-        )
+    """The files that a query calls ``name``, with those of their columns that are counted or declared. Raises: InvalidSpec."""
+    types, uses = files.types, {column: use for column, use in files.uses.items() if column not in files.types}
     location, some = _place(name, files.folder)
     called = Called(f"{name!r} of the query")
-    source = source_of(location, files=some, attributes=list(types), grammar=files.grammar, called=called)
-    columns = column_names(source, 0, _as_read(types))
+    source = source_of(location, files=some, attributes=[*types, *uses], grammar=files.grammar, called=called)
+    columns = column_names(source, 0, _as_read(types, uses))
     if columns is None:
-        return FileTable(source, types, failed)
+        return FileTable(source, types, uses, failed)
     there = {*columns, *(source.named[0] if source.named else ())}
-    kept = {column: kind for column, kind in types.items() if column in there}
-    if not kept:
+    found = FileTable(source, _of(there, types), _of(there, uses), failed)
+    if not found.schema.names:
         raise InvalidSpec(
-            f"{name!r} in 'records.sql' has none of the columns that 'records.types' declares; declare those it needs"
+            f"{name!r} in 'records.sql' has no column that is counted, nor one that 'records.types' declares: declare those that the "
+            "query needs, as in 'records.types: {age: whole, branch: text}'"
         )
-    return FileTable(source, kept, failed)
+    return found
+
+
+def _of(there: Set[str], columns: Mapping[str, _Kind]) -> dict[str, _Kind]:
+    return {name: kind for name, kind in columns.items() if name in there}
 
 
 def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:

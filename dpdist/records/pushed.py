@@ -153,8 +153,11 @@ def _cell(attribute: Attribute, column: str, dialect: Dialect) -> str:
     """The value, as a text, that stands for where a record counts; NULL where it has none."""
     if attribute.categories:
         text = f"CAST({dialect.name(column)} AS {dialect.text})"
-        none = f"{text} = ''" if attribute.missing is not None and "" not in attribute.categories else None
-        known = ", ".join(map(dialect.literal, attribute.categories))
+        names = attribute.categories
+        if attribute.boolean:  # one cell of the groups of a person, however it is written
+            text, names = f"LOWER({text})", tuple(map(str.lower, names))
+        none = f"{text} = ''" if attribute.missing is not None and "" not in names else None
+        known = ", ".join(map(dialect.literal, names))
         *_, other = _stand_ins(attribute)
         empty = f" WHEN {none} THEN NULL" if none else ""
         return f"CASE WHEN {text} IS NULL THEN NULL{empty} WHEN {text} IN ({known}) THEN {text} ELSE {dialect.literal(other)} END"

@@ -104,16 +104,16 @@ def numbers_as_texts(texts: pa.Array) -> pa.Array:
 
 
 def moments_of(column: Column, *, finer: bool) -> pa.Array:
-    """Dates and times as texts that ``Times.of_texts`` reads: times with their zone, and midnight is not taken for a whole day.
+    """Dates and times as texts that ``Times.of_texts`` reads: times with their zone.
 
     Args:
-        finer: whether steps shorter than a day are counted, in which dates have no place.
+        finer: whether steps shorter than a day are counted: dates have no place in them, and midnight is not taken for a whole day.
     """
     plain = _plain(column)
     family = family_of(plain.type)
     if family not in ("nothing", "text", "time", "date") or (finer and family == "date"):
         raise _refused(family, "times and ISO texts" if finer else "dates, timestamps and ISO texts such as 2026-09-01")
-    return _times_as_texts(plain) if family == "time" else texts_of(plain)
+    return _times_as_texts(plain) if family == "time" and finer else texts_of(plain)
 
 
 def _plain(column: Column) -> pa.Array:
@@ -239,7 +239,7 @@ def _in_utc(times: pa.Array) -> pa.Array:
 def _booleans(plain: pa.Array) -> pa.Array:
     family = family_of(plain.type)
     if family == "text":
-        return _each(_valid(plain), {"true": True, "false": False}.get, pa.bool_())
+        return _each(_valid(plain), lambda text: {"true": True, "false": False}.get(text.lower()), pa.bool_())
     if family not in ("boolean", "nothing"):
         raise _refused(family, "true and false")
     return plain.cast(pa.bool_())

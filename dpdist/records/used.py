@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpdist.domain import Attribute, Domain
     from dpdist.records.column_types import ColumnType
     from dpdist.records.sources import PersonType
+    from dpdist.records.types import Column
 
 Use = Literal["text", "number", "day", "time", "whole", "person", "numbered person"]
 """What a column is counted as: days are dates or times, times are none that are dates alone."""
@@ -55,18 +56,26 @@ def as_used(reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mappin
             raise InvalidSpec(
                 f"the records have {found} {name!r}; name each once, or say under 'records.columns' what it is called there"
             )
-    kinds = {"number": pa.float64(), "whole": pa.int64()}
-    schema = pa.schema([pa.field(name, kinds.get(use, pa.string())) for name, use in uses.items()])
+    schema = pa.schema(fields_of(uses))
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
-            columns = [_used(batch.column(names.index(name)), name, use, types.get(name)) for name, use in uses.items()]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            given = ((batch.column(names.index(name)), name, use, types.get(name)) for name, use in uses.items())
+            yield pa.RecordBatch.from_arrays([column_as_used(*each) for each in given], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _used(column: pa.Array, name: str, use: Use, kind: ColumnType | None) -> pa.Array:
+def fields_of(uses: Mapping[str, Use]) -> list[pa.Field]:
+    """The columns as they are converted."""
+    import pyarrow as pa
+
+    kinds = {"number": pa.float64(), "whole": pa.int64()}
+    return [pa.field(name, kinds.get(use, pa.string())) for name, use in uses.items()]
+
+
+def column_as_used(column: Column, name: str, use: Use, kind: ColumnType | None = None) -> pa.Array:
+    """A column, each value converted by itself to its declared type and to what it is counted as. Raises: InvalidSpec."""
     from dpdist.records import types
     from dpdist.records.persons import persons_of
 

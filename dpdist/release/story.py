@@ -140,7 +140,10 @@ class Release:
         return f"<release of {summary(self.certificate)}; {charged}; in {where}>"
 
     def _repr_html_(self) -> str:
-        return notebook.notebook(self.certificate, self.answers.arrow)
+        with self.place.copied() as folder:
+            page = folder / "index.html"
+            charts = notebook.pictures(page.read_text(encoding="utf-8")) if page.exists() else ""
+        return notebook.notebook(self.certificate, self.answers.arrow) + charts
 
 
 def release(context: Context, job: Job, *, step: StepRunner = plainly) -> Release:

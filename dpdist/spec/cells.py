@@ -47,7 +47,8 @@ class CountedCells:
         if both is not None:
             raise InvalidInput(
                 f"{both!r} is added up under 'sums' and cannot be an attribute of the same name: call its bins '{both}_in_bins', and say "
-                f"under 'records' which column they are of, columns: {{{both}_in_bins: {both}}}"
+                f"under 'records' which column they are of, columns: {{{both}_in_bins: {both}}} (in Python "
+                f"plan(..., records={{'columns': {{'{both}_in_bins': '{both}'}}}}))"
             )
         alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
         lines = self._lines

@@ -76,10 +76,12 @@ class Origin:
 
         Raises: InvalidInput for what a database does not count.
         """
-        pushed = self.pushed_down(domain)
-        if pushed is None or not isinstance(table, Query):
-            return table, self.uses(domain), self.records.types
-        return replace(table, pushed=pushed), uses_of(domain, {}, None, "text", COUNT), {}
+        uses, pushed = self.uses(domain), self.pushed_down(domain)
+        if isinstance(table, Query):
+            table = replace(table, uses=uses, pushed=pushed)
+        if pushed is None:
+            return table, uses, self.records.types
+        return table, uses_of(domain, {}, None, "text", COUNT), {}
 
     def pushed_down(self, domain: Domain) -> PushedDown | None:
         """What the database counts, None where it does not. Raises: InvalidInput for what a database does not count."""

@@ -189,7 +189,7 @@ class RecordsSpec(OfKinds):
         default_factory=dict,
         description="the types of columns by their names, in all files and in the result of a query: 'text', 'whole', 'number', 'date', "
         "'time' or 'boolean'. Each value is converted by itself, and one that does not convert is missing, so that no record decides how "
-        "others are read. Every column that a query reads from a file must be declared. Default: what the attribute needs",
+        "others are read. A query finds in files the columns that are counted, and those declared here. Default: what the attribute needs",
         examples=[{"age": "whole", "branch": "text"}],
     )
     called: Text = Field(

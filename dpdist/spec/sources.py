@@ -231,7 +231,7 @@ class InQuery(WithCsv):
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         connection = self.connection and self.connection.removeprefix("$")
-        return Query(self.sql, connection, folder, types, self.grammar)
+        return Query(self.sql, connection, folder, types, grammar=self.grammar)
 
 
 class InLake(Location):

@@ -175,17 +175,18 @@ TOUCHING = (
         ("SELEC age FROM visit", "cannot be run: its grammar is wrong \\(line 1, at 'SELEC'\\)"),
         ("SELECT agee FROM visit", "cannot be run: a column that it names does not exist, .* \\(at 'agee'\\)"),
         ("SELECT CAST('x' || sex AS INTEGER) FROM visit", r"cannot be read \(ConversionException\)"),
-        ("SELECT * FROM 'https://127.0.0.1:9/x.parquet'", "declare the columns that it needs"),
-        ("SELECT * FROM 'visits.csv'", "declare the columns that it needs, as in 'records.types"),
+        ("SELECT * FROM 'visits.csv'", "the records have no column 'sex'"),
+        ("SELECT job FROM 'visits.csv'", "files have the columns that are counted, and those that 'records.types' declares"),
+        ("SELECT * FROM 'jobs.csv'", "no column that is counted, nor one that 'records.types' declares: declare those"),
         *((f"SELECT * FROM {each}", "may name files as tables alone") for each in TOUCHING),
     ],
 )
 def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
-    types: dict[str, ColumnType] = {"age": "whole"} if "visits.csv' AS a" in sql else {}
-    (tmp_path / "visits.csv").write_text("age\n1\n")
+    (tmp_path / "visits.csv").write_text("age,job\n1,2\n")
+    (tmp_path / "jobs.csv").write_text("job\n2\n")
     with pytest.raises(InvalidSpec, match=said) as refused:
-        read(Query(sql, "SHOP", tmp_path, types), tmp_path / "home")
+        read(Query(sql, "SHOP", tmp_path, uses=USES), tmp_path / "home")
     assert "\n" not in str(refused.value)
     assert "xf" not in str(refused.value)
     assert "xm" not in str(refused.value)

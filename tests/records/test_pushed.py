@@ -58,7 +58,7 @@ def values(name: str = "") -> pa.Table:
         day + datetime.timedelta(days=400),
         None,
     ]
-    words = ["f", "it's", "back\\slash", 'quoted "x"', "", "F", None]
+    words = ["f", "it's", "back\\slash", 'quoted "x"', "", "F", "True", "true", "FALSE", None]
     state = np.random.default_rng(0)
     columns = {"age": ages, "day": days, "word": words, "person": ["a", "A", "b", "", None]}
     return pa.table({key: [found[place] for place in state.integers(0, len(found), 400)] for key, found in columns.items()})
@@ -91,11 +91,12 @@ DOMAINS = [
             Attribute("word", categories=("f", ""), missing="", other="else"),
             Attribute("age", edges=(0.5, 17.999), other="drop", missing="n"),
         )
-    )
+    ),
+    Domain((Attribute("word", categories=("false", "TRUE"), missing="none", other="else"),)),
 ]
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=["clip", "drop", "missing", "other", "empty"])
+@pytest.mark.parametrize("domain", DOMAINS, ids=["clip", "drop", "missing", "other", "empty", "boolean"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_value_counts_where_the_reader_counts_it(domain: Domain, dialect: str, tmp_path: Path) -> None:
     table = values()
@@ -138,6 +139,13 @@ def test_a_person_counts_up_to_the_bounds_and_changes_nothing_of_others(most_rec
             assert all(count == min(most_records, rows.count((float(a), b, c))) for (a, b, c), count in kept.items())
         less = bounded(table.filter(pa.compute.not_equal(table["person"], person)), most_records, most_groups)
         assert {cell: count - less.get(cell, 0) for cell, count in whole.items() if count != less.get(cell, 0)} == kept
+
+
+def test_true_however_it_is_written_is_one_group_of_a_person() -> None:
+    table = pa.table({"word": ["True", "true", "TRUE", "false"], "person": ["a"] * 4})
+    domain = Domain((Attribute("word", categories=("True", "False")),))
+    found = cells(PushedDown(domain, {}, "person", 1, 2, person_missing="drop"), table)
+    assert found == {("true",): 1, ("false",): 1}
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])  # PostgreSQL runs below

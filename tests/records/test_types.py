@@ -102,7 +102,8 @@ def test_what_does_not_convert_is_missing_and_its_neighbours_are_not() -> None:
     assert converted(pa.array(days), "date").to_pylist() == [DAY, DAY, before, None, None, None, None]
     midnight, evening = datetime.datetime(2026, 9, 1), datetime.datetime(2026, 8, 31, 23)
     assert converted(pa.array(days), "time").to_pylist() == [midnight, NOON, evening, None, None, None, None]
-    assert converted(pa.array(["true", "false", "1", None]), "boolean").to_pylist() == [True, False, None, None]
+    words = ["true", "false", "True", "FALSE", "1", "true ", None]
+    assert converted(pa.array(words), "boolean").to_pylist() == [True, False, True, False, None, None, None]
     assert converted(pa.array([None, None]), "date").to_pylist() == [None, None]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -106,28 +107,47 @@ def test_the_budget_of_a_wanted_error_is_the_least(home: Path, name: str) -> Non
         planned.for_half_width(f"{group}e", 1)
 
 
-KINDS = {"age": "whole", "sex": "text", "work": "text"}
-SQL = "SELECT age, sex, work FROM 'visits.parquet'"
-FORMS: dict[str, tuple[Callable[[pa.Table], Any], dict[str, Any]]] = {
-    "Arrow": (lambda table: table, {}),
-    "pandas": (lambda table: table.to_pandas(), {}),
-    "Polars": (lambda table: pytest.importorskip("polars").from_arrow(table), {}),
-    "DuckDB": (lambda table: pytest.importorskip("duckdb").from_arrow(table), {}),
-    "name": (lambda _: "visits.parquet", {}),
-    "path": (lambda _: Path("visits.parquet"), {}),
-    "as in a spec": (lambda _: {"path": "visits.parquet"}, {}),
-    "query of a spec": (lambda _: {"sql": SQL, "types": KINDS}, {}),
-    "query": (lambda _: SQL, {"records": {"types": KINDS}}),
+COMPUTED = {"sql": "SELECT years // 1 AS age, sex, work FROM 'years.parquet'", "types": {"years": "whole"}}
+FORMS: dict[str, Callable[[pa.Table], Any]] = {
+    "Arrow": lambda table: table,
+    "pandas": lambda table: table.to_pandas(),
+    "Polars": lambda table: pytest.importorskip("polars").from_arrow(table),
+    "DuckDB": lambda table: pytest.importorskip("duckdb").from_arrow(table),
+    "name": lambda _: "visits.parquet",
+    "path": lambda _: Path("visits.parquet"),
+    "as in a spec": lambda _: {"path": "visits.parquet"},
+    "query": lambda _: "SELECT age, sex, work FROM 'visits.parquet'",
+    "query for all": lambda _: "SELECT * FROM 'visits.parquet'",
+    "query that computes": lambda _: COMPUTED,
 }
 
 
-@pytest.mark.parametrize("form", always(["pandas", "Polars", "query"], FORMS))
+@pytest.mark.parametrize("form", always(["pandas", "Polars", "query for all", "query that computes"], FORMS))
 def test_records_of_every_form_are_the_same_records(home: Path, form: str) -> None:
-    table, (made, options) = visits(), FORMS[form]
+    table = visits()
     pyarrow.parquet.write_table(table, "visits.parquet")
-    done = session().plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), **options).publish(made(table))
+    pyarrow.parquet.write_table(table.rename_columns({"age": "years"}), "years.parquet")
+    done = session().plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4)).publish(FORMS[form](table))
     assert done.tally.read == 3000
     assert round(sum(done["age x sex x work"].arrow["answer"].to_pylist()), -3) == 3000
+
+
+@pytest.mark.parametrize("declared", first_of(1, [bool, [True, False], ["False", "True"]]))
+def test_booleans_count_as_pandas_arrow_and_csv_hold_them(home: Path, declared: Any) -> None:
+    """pandas writes True into CSV, Arrow true; a DataFrame holds booleans."""
+    frame = visits().select(["sex"]).to_pandas()
+    frame["borrowed"] = frame.pop("sex") == "f"
+    frame.to_csv("pandas.csv", index=False)
+    pa.csv.write_csv(pa.Table.from_pandas(frame), "arrow.csv")
+    asked, found = dp.Session("small", cap=dp.Budget(epsilon=10)), []
+    asked.domain(borrowed=declared)
+    for number, form in enumerate((frame, "pandas.csv", "arrow.csv", "SELECT * FROM 'pandas.csv'")):
+        planned = asked.plan(dp.marginals(1), budget=dp.Budget(epsilon=2), release=f"b{number}")
+        table = planned.publish(form)["borrowed"].pandas()
+        found.append(
+            {value.lower(): round(answer, -2) for value, answer in zip(table["borrowed"], table["answer"], strict=True)}
+        )
+    assert found == [{"true": round(frame["borrowed"].sum(), -2), "false": round((~frame["borrowed"]).sum(), -2)}] * 4
 
 
 def test_six_statements_answer(home: Path) -> None:
@@ -145,6 +165,22 @@ def test_six_statements_answer(home: Path) -> None:
         done["agee"]
     assert "± " in planned._repr_html_()
     assert repr(planned).splitlines()[1].split() == ["group", "answers", "95", "%", "half", "width", "of"]
+
+
+def test_amounts_are_counted_in_bins_under_another_name(home: Path) -> None:
+    """What the refusal writes is what works."""
+    asked = session()
+    questions = (dp.marginals("minutes"), dp.means("minutes", by="sex", between=(0, 240)))
+    asked.domain(sex=["f", "m"], minutes=dp.edges(0, 60, 240))
+    with pytest.raises(InvalidSpec, match=re.escape("plan(..., records={'columns': {'minutes_in_bins': 'minutes'}})")):
+        asked.plan(*questions, budget=dp.Budget(epsilon=1)).job  # noqa: B018
+    asked.domain(sex=["f", "m"], minutes_in_bins=dp.edges(0, 60, 240))
+    columns = {"columns": {"minutes_in_bins": "minutes"}}
+    planned = asked.plan(dp.marginals("minutes_in_bins"), questions[1], budget=dp.Budget(epsilon=4), records=columns)
+    done = planned.publish(visits().to_pandas())
+    low = int(np.count_nonzero(visits()["minutes"].to_numpy() < 60))
+    assert abs(done["minutes_in_bins"].pandas()["answer"][0] - low) < 60
+    assert [each.group.get("sex") for each in done.ask("mean of minutes by sex")] == ["f", "m"]
 
 
 class Sex(enum.Enum):

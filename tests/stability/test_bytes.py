@@ -50,9 +50,9 @@ Decoded = tuple[bytes, int]
 """A record as it is counted: the hash of its person (b"" where there is none) and its cell."""
 
 
-def decoded(folder: Path, records: dict[str, Any]) -> list[Decoded] | None:
+def decoded(folder: Path, records: dict[str, Any], declared: dict[str, Any] = DOMAIN) -> list[Decoded] | None:
     """The records of a spec in their order; None where they are refused before a charge."""
-    spec = small.spec(domain=DOMAIN, workload=[{"marginals": {"ways": [1]}}], records=records)
+    spec = small.spec(domain=declared, workload=[{"marginals": {"ways": [1]}}], records=records)
     path = folder / "release.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     key, out = PersonKey(bytes(32)), []
@@ -185,9 +185,25 @@ def csv_query(folder: Path, lines: Sequence[bytes]) -> dict[str, Any]:
     return {"sql": "SELECT n, price, day, who FROM 'r.csv'", "types": TYPES}
 
 
+def csv_query_as_counted(folder: Path, lines: Sequence[bytes]) -> dict[str, Any]:
+    """Without declared types: the spec's domain decides them."""
+    csv(folder, lines)
+    return {"sql": "SELECT * FROM 'r.csv'"}
+
+
 TEXTS: dict[str, Callable[[Path, Sequence[bytes]], dict[str, Any]]] = {
     each.__name__: each
-    for each in (csv, csv_windows, csv_unquoted, csv_semicolons, csv_headless, csv_packed, csv_files, csv_query)
+    for each in (
+        csv,
+        csv_windows,
+        csv_unquoted,
+        csv_semicolons,
+        csv_headless,
+        csv_packed,
+        csv_files,
+        csv_query,
+        csv_query_as_counted,
+    )
 }
 
 
@@ -289,6 +305,12 @@ def parquet_query(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
     return {"sql": "SELECT n, price, day, who, p FROM 'r/*.parquet'", "types": TYPES}
 
 
+def parquet_query_as_counted(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
+    """Without declared types; what the query computes would follow the types of the files, which one row decides."""
+    parquet(folder, rows)
+    return {"sql": "SELECT * REPLACE (CAST(n AS TEXT) AS price) FROM 'r.parquet'"}
+
+
 def hive(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
     """Folders that name the day."""
     for number, row in enumerate(rows):
@@ -351,7 +373,20 @@ def frame(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
 
 VALUES: dict[str, Callable[[Path, Sequence[Row]], dict[str, Any]]] = {
     each.__name__: each
-    for each in (parquet, arrow, parquet_files, parquet_query, hive, hive_query, json_lines, database, delta, iceberg, frame)
+    for each in (
+        parquet,
+        arrow,
+        parquet_files,
+        parquet_query,
+        parquet_query_as_counted,
+        hive,
+        hive_query,
+        json_lines,
+        database,
+        delta,
+        iceberg,
+        frame,
+    )
 }
 
 
@@ -416,6 +451,46 @@ def test_one_more_row_is_one_more_record(form: str, seeds: int, tmp_path: Path) 
         assert found in (True, None), (base, more)
         compared += found is True
     assert compared >= seeds * 0.5
+
+
+YES = {"yes": {"categories": ["false", "true"], "missing": "none", "other": "other"}}
+YES_CELLS = {"False": 0, "false": 0, "FALSE": 0, "True": 1, "true": 1, "TRUE": 1}
+ODD_YES = (*YES_CELLS, "", " ", "1", "yes", "True ", "t", "TRÜE", "ＴＲＵＥ", "Tr\0ue", "nan", "fal\u017fe", "2026-01-01")
+
+
+def yes_csv(folder: Path, values: Sequence[str]) -> dict[str, Any]:
+    """As pandas writes booleans, each alone on its line: an empty one is quoted."""
+    (folder / "r.csv").write_bytes("".join((each or '""') + "\n" for each in ("yes", *values)).encode())
+    return {"path": "r.csv"}
+
+
+def yes_parquet(folder: Path, values: Sequence[str]) -> dict[str, Any]:
+    """Booleans where all of them are, as a writer decides; else texts."""
+    words = [each.lower() for each in values]
+    plain = all(each in ("true", "false") for each in words)
+    column = pa.array([each == "true" for each in words] if plain else values)
+    pyarrow.parquet.write_table(pa.table({"yes": column}), folder / "r.parquet")
+    return {"path": "r.parquet"}
+
+
+def yes_query(folder: Path, values: Sequence[str]) -> dict[str, Any]:
+    yes_parquet(folder, values)
+    return {"sql": "SELECT * FROM 'r.parquet'"}
+
+
+@pytest.mark.parametrize("form", [yes_csv, yes_parquet, yes_query])
+def test_how_one_record_writes_true_decides_no_other(form: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """True, true and TRUE are one value in every record by itself, whatever other records hold."""
+    base = list(YES_CELLS)
+    for number, more in enumerate([None, *ODD_YES]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = decoded(folder, form(folder, base if more is None else [*base, more]), YES)
+        assert found is not None
+        counts = Counter(cell for _, cell in found)
+        if more is not None:
+            counts.subtract([YES_CELLS.get(more, 3 if more == "" else 2)])
+        assert +counts == {0: 3, 1: 3}, more
 
 
 def test_one_more_row_of_postgresql_is_one_more_record(

@@ -55,11 +55,10 @@ def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> s
     return f'<svg class="{kind}" {box} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
-def standalone(drawn: Drawn) -> str:
-    """The SVG with its style in it, on white, for files of its own."""
-    style = f"<style>svg{{{PLAIN.light}background:var(--paper)}}{STYLE}</style>"
-    begin = drawn.svg.index(">") + 1
-    return drawn.svg[:begin] + style + drawn.svg[begin:]
+def standalone(svg: str) -> str:
+    """The SVG with its style and its paper in it, for light and for dark screens: for places of its own."""
+    begin = svg.index(">") + 1
+    return f"{svg[:begin]}<style>{PLAIN.style()}svg{{background:var(--paper)}}{STYLE}</style>{svg[begin:]}"
 
 
 def legend(names: Sequence[str], room: float, top: float) -> tuple[list[str], float]:
