@@ -1,11 +1,12 @@
-"""The shapes of countries that come with dpdist: ``dpdist/domain/countries.json``, from Natural Earth's at 1:110,000,000.
+"""The countries that come with dpdist, ``dpdist/domain/countries.json``: Natural Earth's shapes at 1:110,000,000, and names.
 
-    pip download --no-deps geopandas==0.14.4 && pip install pycountry
+    pip download --no-deps geopandas==0.14.4 && pip install pycountry babel==2.18.0
     python tools/countries.py geopandas-0.14.4-py3-none-any.whl
 
 Natural Earth is in the public domain. That version of geopandas (BSD) ships its countries as a shapefile, in which Crimea is drawn with
 Ukraine; pycountry knows the codes of ISO 3166-1. Points are rounded to a fifth of a degree, Antarctica is left out, and each ring is
-written as its first point and the steps from each point to the next.
+written as its first point and the steps from each point to the next. Names are those of Unicode's CLDR, as Babel has them, in the
+languages of pages: also of countries too small for the map.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import Any
 
 import numpy as np
 import pycountry
+from babel import Locale
 
 from dpdist.domain.boundaries import on_grid
+from dpdist.language import LANGUAGES
 
 TARGET = Path(__file__).parents[1] / "dpdist" / "domain" / "countries.json"
 PLACE = "geopandas/datasets/naturalearth_lowres/naturalearth_lowres"
@@ -65,6 +68,13 @@ def steps(ring: tuple[tuple[int, int], ...]) -> list[int]:
     return np.diff(np.array(ring), axis=0, prepend=0).ravel().tolist()
 
 
+def names() -> dict[str, list[str]]:
+    """What each country is called in every language, by its codes."""
+    known = [f"{each.alpha_3} {each.alpha_2}" for each in pycountry.countries] + list(OF_NO_STANDARD.values())
+    called = [Locale(language).territories for language in LANGUAGES]
+    return {codes: [each[codes.split(" ")[1]] for each in called] for codes in sorted(known)}
+
+
 def main(wheel: Path) -> None:
     """Write the file."""
     with zipfile.ZipFile(wheel) as file:
@@ -74,7 +84,8 @@ def main(wheel: Path) -> None:
             for row, rings in read
             if row["name"] not in LEFT_OUT
         }
-    text = json.dumps({"units_per_degree": UNITS_PER_DEGREE, "shapes": drawn}, separators=(",", ":"))
+    held = {"units_per_degree": UNITS_PER_DEGREE, "shapes": drawn, "languages": LANGUAGES, "names": names()}
+    text = json.dumps(held, separators=(",", ":"), ensure_ascii=False)
     TARGET.write_text(text, encoding="utf-8")
     sys.stdout.write(f"{TARGET.name}: {len(drawn)} countries, {TARGET.stat().st_size:,} bytes\n")
 

@@ -10,7 +10,7 @@ import importlib.resources
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ LEAST_GAP = 30.0
 """Degrees of longitude without any area, from which on a map that reaches over 180 degrees is cut there instead."""
 
 Ring = tuple[tuple[int, int], ...]
+Names = Mapping[str, Mapping[str, str]]
 _Rings = list[NDArray[np.float64]]
 
 
@@ -45,11 +46,13 @@ class Boundaries:
         areas: the rings of each value that is on the map, in steps of a grid, downwards.
         others: rings of areas that are no value.
         size: of the grid, across and down.
+        names: what values are called, by the code of a language; by an empty text in all languages.
     """
 
     areas: tuple[tuple[str, tuple[Ring, ...]], ...]
     others: tuple[Ring, ...]
     size: tuple[int, int]
+    names: Names = field(default_factory=dict, hash=False)
 
     def joined(self, groups: Mapping[str, str]) -> Boundaries:
         """The areas of groups of values.
@@ -73,7 +76,7 @@ def boundaries(place: str, prop: str, values: Sequence[str], folder: Path) -> Bo
         folder: from which relative paths are taken.
     Raises: InvalidInput where there is no such file, or no value is on the map.
     """
-    known = _countries(values) if place == COUNTRIES else _of_file(folder / place, prop)
+    known, names = _countries(values) if place == COUNTRIES else _of_file(folder / place, prop)
     if not set(known) & set(values):
         cure = (
             "give ISO 3166-1 codes of 2 or 3 letters"
@@ -83,23 +86,30 @@ def boundaries(place: str, prop: str, values: Sequence[str], folder: Path) -> Bo
         raise InvalidInput(
             f"no value of the attribute is on the map {place!r}, which knows {', '.join(map(repr, list(known)[:3]))}; {cure}"
         )
-    return _on_grid(known, frozenset(values))
+    return replace(_on_grid(known, frozenset(values)), names=names)
 
 
-def _countries(values: Sequence[str]) -> dict[str, _Rings]:
-    """All countries, by the codes that the values are: of 2 letters or of 3."""
+def _countries(values: Sequence[str]) -> tuple[dict[str, _Rings], Names]:
+    """All countries and their names, by the codes that the values are: of 2 letters or of 3."""
     text = importlib.resources.files("dpdist.domain").joinpath("countries.json").read_text(encoding="utf-8")
     held = json.loads(text)
     which = int(max((len(value) for value in values), default=3) == 2)
-    return {
+    shapes = {
         name.split(" ")[which] if " " in name else name: [
             np.cumsum(np.array(ring, dtype=np.float64).reshape(-1, 2), axis=0) / held["units_per_degree"] for ring in rings
         ]
         for name, rings in held["shapes"].items()
     }
+    called = {
+        codes.split(" ")[which]: dict(zip(held["languages"], each, strict=True)) for codes, each in held["names"].items()
+    }
+    return shapes, {
+        language: {value: called[value][language] for value in values if value in called} for language in held["languages"]
+    }
 
 
-def _of_file(path: Path, prop: str) -> dict[str, _Rings]:
+def _of_file(path: Path, prop: str) -> tuple[dict[str, _Rings], Names]:
+    """The areas of a file, and their names where its features have a property ``name`` that tells them apart."""
     try:
         if path.stat().st_size > FILE_BYTES:
             raise InvalidInput(
@@ -107,9 +117,11 @@ def _of_file(path: Path, prop: str) -> dict[str, _Rings]:
             )
         features = json.loads(path.read_bytes())["features"]
         found: dict[str, _Rings] = {}
+        called: dict[str, str] = {}
         for feature in features:
             name = str(feature["properties"].get(prop))
             found.setdefault(name, []).extend(_rings(feature["geometry"] or {"type": None}))
+            called[name] = str(feature["properties"].get("name") or name)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror}); name a GeoJSON file beside the spec") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -118,7 +130,7 @@ def _of_file(path: Path, prop: str) -> dict[str, _Rings]:
     far = np.max([np.abs(ring).max() for rings in found.values() for ring in rings], initial=0.0)
     if not far <= 360:  # also not a number
         raise InvalidInput(f"{path} holds coordinates of {far:,.0f}: write it in degrees (WGS 84, EPSG:4326)")
-    return found
+    return found, {"": called} if len(set(called.values())) == len(called) else {}
 
 
 def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:

@@ -1,5 +1,29 @@
 """The language of a page: sentences, numbers and dates. English stands where it is said; every other language is one file here."""
 
-from dpdist.language.speech import LANGUAGES, group_name, later, number, plural, recalled, say, speaking, spoken, written
+from dpdist.language.speech import (
+    LANGUAGES,
+    group_name,
+    later,
+    number,
+    plural,
+    raised,
+    recalled,
+    say,
+    speaking,
+    spoken,
+    written,
+)
 
-__all__ = ["LANGUAGES", "group_name", "later", "number", "plural", "recalled", "say", "speaking", "spoken", "written"]
+__all__ = [
+    "LANGUAGES",
+    "group_name",
+    "later",
+    "number",
+    "plural",
+    "raised",
+    "recalled",
+    "say",
+    "speaking",
+    "spoken",
+    "written",
+]

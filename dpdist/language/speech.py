@@ -24,7 +24,8 @@ _FILES = importlib.resources.files("dpdist.language")
 LANGUAGES = ("en", *sorted(file.name.removesuffix(".toml") for file in _FILES.iterdir() if file.name.endswith(".toml")))
 """Codes of BCP 47: English, and those that have a file."""
 _NUMBER = re.compile(r"[−+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")
-
+_POWER = re.compile(r"(?:1|(\d(?:[.,]\d*[1-9])?))(?:[.,]?0+)?e([+-]\d\d+)\b")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Patterns = Sequence[tuple[str, str, str]]
 """What a sentence begins with, its pattern and its translation, those with the most words of their own first."""
@@ -121,7 +122,7 @@ def spoken() -> Language:
 class _Writer(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         text = str(super().format_field(value, format_spec))
-        return number(text) if isinstance(value, int | float) else text
+        return number(raised(text)) if isinstance(value, int | float) else text
 
 
 _WRITER = _Writer()
@@ -145,7 +146,8 @@ def plural(count: int, one: str, many: str, /, **values: Any) -> str:
 def recalled(text: str, titles: Mapping[str, str] | None = None) -> str:
     """A sentence of a certificate in the language that is spoken, with what stands in its places; one that is not known as it is.
 
-    Lists are looked up piece by piece; names that stand in a place are called by their titles, where these are given.
+    Lists are looked up piece by piece, but ``labels``, which stay as they are; names that stand in a place are called by their titles,
+    where these are given.
     """
     language = spoken()
     if language is ENGLISH and not titles:
@@ -177,7 +179,10 @@ def group_name(text: str) -> str:
 def _filled(text: str, patterns: Patterns, titles: Mapping[str, str] | None = None) -> str | None:
     for begins, pattern, sentence in patterns:
         if text.startswith(begins) and (match := _compiled(pattern).fullmatch(text)) is not None:
-            return sentence.format(**{name: recalled(value, titles) for name, value in match.groupdict().items()})
+            places = match.groupdict()
+            return sentence.format(
+                **{name: value if name == "labels" else recalled(value, titles) for name, value in places.items()}
+            )
     return None
 
 
@@ -190,6 +195,16 @@ def number(text: str) -> str:
     if "," in whole and len(whole.replace(",", "")) < len(str(language.apart_from)):
         text = text.replace(",", "")
     return text.translate({ord(","): language.thousands, ord("."): language.decimal, ord("%"): language.percent + "%"})
+
+
+def raised(text: str) -> str:
+    """A text that dpdist alone wrote, with ``2.5e-07`` in it as 2.5 × 10⁻⁷: in a publisher's words it may be a name."""
+    return _POWER.sub(_power, text)
+
+
+def _power(found: re.Match[str]) -> str:
+    times = f"{found[1]}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}" if found[1] else ""
+    return f"{times}10{str(int(found[2])).translate(_RAISED)}"
 
 
 def written(time: datetime.date, pattern: str) -> str:

@@ -22,7 +22,7 @@ import jinja2
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
-from dpdist.language import plural, recalled, say, speaking, spoken, written
+from dpdist.language import plural, raised, recalled, say, speaking, spoken, written
 from dpdist.look import PLAIN, Look
 from dpdist.page.charts.drawing import STYLE
 from dpdist.page.numbers import capitalised, number_text, plain
@@ -31,8 +31,6 @@ from dpdist.page.words import asked, names_its_steps, titled
 
 PREVIEW = "preview.png"
 """The picture that sites show of a link to a page (outputs/preview.py)."""
-_POWER = r"(?<![\w./=-])(?:1|(\d(?:[.,]\d*[1-9])?))(?:[.,]?0+)?e([+-]\d\d+)\b"
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _DATE = r"\b\d{1,2}\.? (?:de )?[^\W\d]+\.? (?:de )?\d{4}\b"
 
 
@@ -122,6 +120,7 @@ def _templates() -> jinja2.Environment:
         "capitalised": capitalised,
         "unbroken": unbroken,
         "number_text": number_text,
+        "raised": raised,
         "recalled": recalled,
         "asked": asked,
         "titled": titled,
@@ -159,22 +158,15 @@ def unbroken(text: str) -> str:
 
 
 def _together(text: str) -> str:
-    """A text whose numbers stay on a line with their intervals and units, and letters with their values; powers of ten are raised."""
-    text = re.sub(_POWER, _raised, text)
+    """A text whose numbers stay on a line with their intervals and units, and letters with their values."""
     return re.sub(r" ?([±=]) |(?<=\d) (?=%)", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
-
-
-def _raised(found: re.Match[str]) -> str:
-    """``2.5e-07`` as 2.5 × 10⁻⁷."""
-    times = f"{found[1]}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}" if found[1] else ""
-    return f"{times}10{str(int(found[2])).translate(_RAISED)}"
 
 
 def symbols(text: str) -> str:
     """A cap of a budget, such as ``epsilon=1, delta=1e-09``, in letters as formulas have them."""
     for name, letter in (("epsilon", "ε"), ("delta", "δ"), ("rho", "ρ")):
         text = text.replace(f"{name}=", f"{letter} = ")
-    return _together(text)
+    return _together(raised(text))
 
 
 def link(text: str) -> str:

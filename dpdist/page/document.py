@@ -17,6 +17,7 @@ from dpdist.operators import Matrix
 from dpdist.page import citing, one_page
 from dpdist.page.assets import PREVIEW, assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
+from dpdist.page.called import in_tables, with_places
 from dpdist.page.charts.budget import Spending, drawn_budget
 from dpdist.page.charts.figure import Axis, Figure
 from dpdist.page.charts.maps import without_shapes
@@ -59,6 +60,7 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 
 
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
+    content = replace(content, workload=with_places(content.workload, content.boundaries))
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     sections, listed = _sections(content, words, digits)
     columns = [say(name) for name in COLUMNS]
@@ -127,8 +129,8 @@ def _sections(content: Content, words: Words, digits: int) -> tuple[list[dict[st
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
-            heads = tuple(map(words.title, block.heads(content.workload.domain.columns)))
-            listed.append(ListedGroup(len(sections), replace(block, names=heads), numbers, content.ends_of_blocks[place]))
+            named_so = in_tables(block, content.workload.domain, words)
+            listed.append(ListedGroup(len(sections), named_so, numbers, content.ends_of_blocks[place]))
             rows += block.queries - hidden - beyond
         section = _section(content, named, block, figures, place + 1, listed=fits, hidden=hidden)
         sections.append({**section, "queries": section["queries"] - beyond, "beyond": beyond, "quiet": quiet})
@@ -166,6 +168,7 @@ def _quiet(content: Content, words: Words, block: Block) -> bool:
 
 def all_figures(content: Content, digits: int) -> Iterator[Figure]:
     """The charts of a page, in its order."""
+    content = replace(content, workload=with_places(content.workload, content.boundaries))
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
     for place, (first, block) in enumerate(content.workload.block_starts()):
         yield from (figure for _, figure in _block(content, words, place, first, block, digits)[2])

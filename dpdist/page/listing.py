@@ -54,10 +54,7 @@ class ListedGroup:
     def data(self) -> dict[str, Any]:
         """For the script: names as products of values, ends of intervals by half widths, where these give exactly the same."""
         answer, error, half, low, high = (column[self.shown] for column in self.numbers)
-        queries, parts = self.queries, self._parts()
-        named = [", ".join(filter(None, each)) for each in itertools.product(*parts)] == queries
-        out: dict[str, Any] = {"group": self.place, "answer": answer.tolist()}
-        out |= {"parts": parts} if named else {"query": queries}
+        out: dict[str, Any] = {"group": self.place, "answer": answer.tolist(), **self._named()}
         cut = np.clip(answer - half, *self.ends), np.clip(answer + half, *self.ends)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(cut, (low, high), strict=True)):
             return out | {"error": _known(error), "low": _known(low), "high": _known(high)}
@@ -70,6 +67,16 @@ class ListedGroup:
             "pair": which,
         }
 
+    def _named(self) -> dict[str, Any]:
+        """The names, as neighbours in a product from the first one on where they are such."""
+        queries, parts = self.queries, self._parts()
+        for each in ([divided for part in parts for divided in _divided(part)], parts):
+            made = [", ".join(filter(None, words)) for words in itertools.product(*each)]
+            first = made.index(queries[0]) if queries and queries[0] in made else 0
+            if made[first : first + len(queries)] == queries:
+                return {"parts": each, "first": first}
+        return {"query": queries}
+
     def _parts(self) -> list[list[str]]:
         if not self.block.separable:
             return []
@@ -78,6 +85,13 @@ class ListedGroup:
         return [
             [word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts
         ]
+
+
+def _divided(part: list[str]) -> list[list[str]]:
+    """Texts of two pieces, such as days and times of day, as the product of these, if it is not much longer; else the texts themselves."""
+    pieces = [text.rpartition(", ") for text in part]
+    first, last = list(dict.fromkeys(each[0] for each in pieces)), sorted({each[2] for each in pieces})
+    return [first, last] if all(first) and len(first) * len(last) <= 2 * len(part) else [part]
 
 
 def _known(column: Matrix) -> list[float | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,8 @@ def questions(content: Content, words: Words) -> Questions | None:
             most=MOST_NUMBERS,
         )
         return Questions(None, why)
-    attributes = [_attribute(each, words) for each in domain.attributes]
+    shown = {each.name: each.labels for each in content.workload.domain.attributes}
+    attributes = [_attribute(each, words, shown.get(each.name, ())) for each in domain.attributes]
     data = {"release": content.release, "attributes": attributes, **_noise(measured), **_written(found)}
     possible = Possible.of(content.certificate)
     data |= {"chosen": list(_chosen(content.certificate, words))}
@@ -145,8 +146,12 @@ def _noise(measured: Measurement) -> dict[str, Any]:
     return {"deviation": noise.deviation, "width": [float(noise.half_width_95(share)) for share in (0.0, 0.5, 1.0)]}
 
 
-def _attribute(attribute: Attribute, words: Words) -> dict[str, Any]:
-    """What the form and the arithmetic need of an attribute: its bins, their order, its levels, and the numbers that they stand for."""
+def _attribute(attribute: Attribute, words: Words, shown: Sequence[str]) -> dict[str, Any]:
+    """What the form and the arithmetic need of an attribute: its bins, their order, its levels, and the numbers that they stand for.
+
+    Args:
+        shown: what readers call the bins, where that is not what a question calls them.
+    """
     facts: dict[str, Any] = {
         "name": attribute.name,
         "title": words.title(attribute.name),
@@ -160,6 +165,8 @@ def _attribute(attribute: Attribute, words: Words) -> dict[str, Any]:
         "edges": None,
         "numbers": None,
     }
+    if attribute.categories and len(shown) == len(attribute.labels) and tuple(shown) != tuple(attribute.labels):
+        facts["shown"] = list(shown)
     if not attribute.categories and attribute.times is None and attribute.amounts is None:
         facts["edges"] = [repr(float(edge)).removesuffix(".0") for edge in attribute.edges]
     try:

@@ -40,7 +40,7 @@ def compared_in_words(row: Mapping[str, Any], mechanism: Mapping[str, Any]) -> s
 
 
 def _in_unit(error: float, mechanism: Mapping[str, Any]) -> str:
-    return f"{number(f'{error:.4g}')} {recalled(mechanism['unit'])}"
+    return say("{error:.4g} {unit}", error=error, unit=recalled(mechanism["unit"]))
 
 
 def certified(gap: float | None) -> str:

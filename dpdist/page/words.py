@@ -187,6 +187,11 @@ class Words:
             labels = attribute.labels  # all: those that are drawn are picked, and only they are made
         elif named:
             labels = attribute.labels[: attribute.values]
+        elif clock is not None:
+            labels = tuple(clock.text(float(edge)) for edge in attribute.edges[:-1])
+            if open_ends and len(labels) > 1:
+                low, high = say("{high} or less", high=labels[0]), say("{low} or more", low=labels[-1])
+                labels = (low, *labels[1:-1], high)
         else:
             labels = bin_names(np.asarray(edges, dtype=np.float64), open_ends=open_ends)
         return Axis(shown, labels, edges, open_ends, open_ends, named, clock).some(picked)

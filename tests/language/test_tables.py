@@ -62,6 +62,15 @@ def test_numbers_are_written_as_a_language_does() -> None:
     assert number("4,829.5") == "4,829.5"
 
 
+def test_powers_of_ten_are_raised_in_numbers_and_never_in_names() -> None:
+    tight = "10⁻⁹ and 2.5\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10⁻⁷ of 1e-07"
+    assert say("{delta:.1e} and {gap:.1e} of {name}", delta=1e-9, gap=2.5e-7, name="1e-07") == tight
+    with speaking("de"):
+        assert say("{gap:.1e}", gap=2.5e-7) == "2,5\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10⁻⁷"
+        assert recalled("3 categories: 2e-07, 1,000, 2.5") == "3 Kategorien: 2e-07, 1,000, 2.5"
+        assert recalled("30 categories: 1.5, records and 28 more") == "30 Kategorien: 1.5, records und 28 weitere"
+
+
 def test_dates_are_written_as_a_language_does() -> None:
     day = datetime.date(2026, 3, 1)
     found = {}

@@ -49,21 +49,21 @@ def test_a_map_says_its_values_to_mouse_and_keyboard(births: Path, page: Any) ->
     page.goto(births.as_uri())
     one, _ = frames(page)
     data = json.loads(one.locator("script").first.text_content())
-    row = data["x"].index("CAN")
+    row = data["x"].index("Canada")
     area = one.locator(f"svg.wide g.marks use[href$='-{row}']")
     area.dispatch_event("pointermove")  # its box is a wide one: the middle may be water
     told = one.locator(".tip").text_content()
-    assert told.startswith("CAN")
+    assert told.startswith("Canada")
     assert f"{data['v'][0][row]:,.0f}" in told
     assert "95 % interval" in told
     one.locator(".plot").focus()
     page.keyboard.press("Home")
-    assert one.locator(".tip strong").text_content() == "USA"
+    assert one.locator(".tip strong").text_content() == "United States"
     assert one.locator("svg.wide .here use").count() == 1
     page.keyboard.press("ArrowDown")
-    assert one.locator("p.told").text_content().startswith("CAN: ")
-    assert "HKG" not in data["x"]
-    assert "Not on the map: HKG" in one.locator("figcaption").text_content()
+    assert one.locator("p.told").text_content().startswith("Canada: ")
+    assert "Hong Kong SAR China" not in data["x"]
+    assert "Not on the map: Hong Kong SAR China" in one.locator("figcaption").text_content()
 
 
 def test_areas_that_noise_may_have_made_are_hatched(births: Path, page: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_slider_moves_through_the_years(births: Path, page: Any) -> None:
     assert colours[1:] == [None if k < 0 else f"h{k}" for k in data["k"][1]]
     several.locator(".plot").focus()
     page.keyboard.press("Home")
-    assert several.locator(".tip strong").text_content() == "USA, 2012"
+    assert several.locator(".tip strong").text_content() == "United States, 2012"
     link = several.locator(".tools a").evaluate("one => one.href")
     slider.focus()
     page.keyboard.press("Home")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from dpdist.page import document, report
 from dpdist.page.content import Content
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
+from dpdist.workloads.products import marginals
 from flows import pictures
 from tests import small
 from tests.page import gallery
@@ -244,3 +247,14 @@ def test_a_wide_gap_is_told_as_a_share(gap: float, said: str) -> None:
     content = gallery.incomes()
     content.certificate["mechanism"]["certified_gap"] = gap
     assert said in document.page(content, 1).replace("\N{NO-BREAK SPACE}", "")
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_category_that_reads_as_a_power_of_ten_stays_as_it_is_written(language: str) -> None:
+    domain = Domain((Attribute("dose", categories=("1e-06", "2e-07")),))
+    method = {"counted": "trials", "attributes": {"dose": gallery.attribute("Dose", "2 categories: 1e-06, 2e-07")}}
+    content = gallery.content("Trials of 2e-07", marginals(domain, ways=(1,)), np.array([100.0, 4000.0]), 18.0, method)
+    page = document.page(replace(content, certificate={**content.certificate, "language": language}), 1)
+    assert "10⁻⁷" in page  # that of the gap
+    assert not re.search("[12]\N{NO-BREAK SPACE}×|10⁻⁶", page)
+    assert page.count("2e-07") > 5

@@ -192,7 +192,7 @@
     const one = chosen("one"), other = two ? chosen("other") : { product: null, words: "" }, by = choices[form.elements.by.value];
     if (what === "share" && !one.words) throw Error(form.dataset.which);
     if (two && one.words === other.words) throw Error(form.dataset.alike);
-    const groups = by ? [...by.labels, ...(by.extra ?? [])].map((label, value) => [label, { factor: 1, of: { [by.axis]: group(by, value) } }]) : [["", { factor: 1, of: {} }]];
+    const groups = by ? [...(by.shown ?? by.labels), ...(by.extra ?? [])].map((label, value) => [label, { factor: 1, of: { [by.axis]: group(by, value) } }]) : [["", { factor: 1, of: {} }]];
     const kinds = {
       count: (g) => counted([times(g, one.product)]),
       difference: (g) => counted(merged(times(g, one.product), { ...times(g, other.product), factor: -1 })),
@@ -238,7 +238,7 @@
   const option = (value, label) => Object.assign(document.createElement("option"), { value, textContent: label });
   choices.forEach((choice, k) => {
     for (const side of ["one", "other"]) for (const end of ["first", "last"]) {
-      form.elements[`${side}-${k}-${end}`]?.append(...choice.labels.slice(0, choice.edges ? choice.declared : undefined).map((label, value) => option(value, label)));
+      form.elements[`${side}-${k}-${end}`]?.append(...(choice.shown ?? choice.labels).slice(0, choice.edges ? choice.declared : undefined).map((label, value) => option(value, label)));
     }
     form.elements.by.append(option(k, choice.title));
   });

@@ -3,12 +3,12 @@
   if (!document.getElementById("data")) return;
   const { tables, ...data } = JSON.parse(document.getElementById("data").textContent);
   for (const name of ["query", "group", "answer", "error", "low", "high"]) data[name] = [];
-  for (const { group, answer, parts, query, ends, pairs, pair, ...known } of tables) {
+  for (const { group, answer, parts, first: begin = 0, query, ends, pairs, pair, ...known } of tables) {
     const names = query ?? parts.reduce((before, part) => before.flatMap((first) => part.map((name) => [first, name].filter(Boolean).join(", "))), [""]);
     answer.forEach((value, i) => {
       const [error, half] = pairs ? pairs[pair[i] ?? 0] : [known.error[i]];
       const [low, high] = !pairs ? [known.low[i], known.high[i]] : half === null ? [null, null] : [Math.max(value - half, ends[0] ?? -Infinity), Math.min(value + half, ends[1] ?? Infinity)];
-      for (const [name, item] of Object.entries({ query: names[i], group, answer: value, error, low, high })) data[name].push(item);
+      for (const [name, item] of Object.entries({ query: names[begin + i], group, answer: value, error, low, high })) data[name].push(item);
     });
   }
   const rows = data.query.length, size = 50;

@@ -1,0 +1,83 @@
+"""What readers call the values of attributes: places by their names, numbers by the times that they stand for; files keep the codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.boundaries import Boundaries
+from dpdist.language import say, spoken
+from dpdist.operators import Circulant, Operator, Padded, Prefix, StepMeans, Toeplitz
+from dpdist.page.words import MOST_LABELS, Words
+from dpdist.workloads import Block, Workload
+
+
+def with_places(workload: Workload, boundaries: Mapping[str, Boundaries]) -> Workload:
+    """The queries with the names of places that their map knows in place of the codes."""
+    called = {each.name: _places(each, boundaries) for each in workload.domain.attributes}
+    if not any(called.values()):
+        return workload
+    attributes = tuple(_named(each, called[each.name]) for each in workload.domain.attributes)
+    names = workload.domain.names
+    blocks = tuple(_renamed(block, [called.get(head, {}) for head in block.heads(names)]) for block in workload.blocks)
+    return Workload(replace(workload.domain, attributes=attributes), blocks)
+
+
+def _places(attribute: Attribute, boundaries: Mapping[str, Boundaries]) -> dict[str, str]:
+    """The names of an attribute's codes, unless the publisher gave some, or they would not tell all values apart."""
+    if attribute.named or attribute.name not in boundaries:
+        return {}
+    names = boundaries[attribute.name].names
+    known = names.get(spoken().code, names.get("", {}))
+    shown = [known.get(label, label) for label in attribute.labels]
+    return {label: known[label] for label in attribute.labels if label in known} if len(set(shown)) == len(shown) else {}
+
+
+def _named(attribute: Attribute, called: Mapping[str, str]) -> Attribute:
+    labels = tuple(called.get(label, label) for label in attribute.labels[: attribute.values])
+    return replace(attribute, labels=labels) if called else attribute
+
+
+def _renamed(block: Block, called: Sequence[Mapping[str, str]]) -> Block:
+    """A group of queries whose values are called so, by factor."""
+    if not block.separable or not any(called):
+        return block
+    parts = zip(block.labels, called, strict=True)
+    return replace(block, labels=tuple(tuple(names.get(label, label) for label in part) for part, names in parts))
+
+
+def in_tables(block: Block, domain: Domain, words: Words) -> Block:
+    """A group of queries as the page lists it: with titles, values as on the axes of charts, and places with their codes."""
+    heads = block.heads(domain.columns)
+    titled = tuple(map(words.title, heads))
+    if not block.separable:
+        return replace(block, names=titled)
+    parts = zip(block.axes, heads, block.factors, block.labels, strict=True)
+    return replace(block, names=titled, labels=tuple(_listed(domain, words, *part) for part in parts))
+
+
+def _listed(domain: Domain, words: Words, place: int, head: str, factor: Operator, labels: Sequence[str]) -> Sequence[str]:
+    """The labels of a factor's rows as readers know its values."""
+    attribute = domain.attributes[place]
+    called = _values(domain, words, place) if head == attribute.name else {}
+    kind = factor.operator if isinstance(factor, Padded) else factor
+    if isinstance(kind, Toeplitz | Circulant | StepMeans):
+        steps = [label.removeprefix("at ") for label in labels]
+        return tuple(called.get(step, step) for step in steps)
+    if isinstance(kind, Prefix):
+        steps = [label.removeprefix("up to ") for label in labels]
+        return tuple(say("up to {label}", label=called.get(step, step)) for step in steps)
+    return tuple(called.get(label, label) for label in labels) if called else labels
+
+
+def _values(domain: Domain, words: Words, place: int) -> dict[str, str]:
+    """What tables call the declared values of an attribute, where it is not their label."""
+    attribute = domain.attributes[place]
+    if attribute.categories:
+        pairs = zip(attribute.labels, attribute.categories, strict=False)
+        known = attribute.name in words.boundaries and not attribute.named
+        return {label: f"{label} ({code})" for label, code in pairs if known and label != code}
+    if attribute.amounts is not None or attribute.named or attribute.values > MOST_LABELS:
+        return {}
+    return dict(zip(attribute.labels, words.axis(domain, place).labels, strict=False))
