@@ -49,7 +49,7 @@ class NameSelection(NoisyPreliminary):
 
     def counted(self, records: RecordsInParts) -> Names:
         candidates = self.asked.selection.candidates  # as declared: it decides about memory alone
-        return names_of(records.source, records.domain, self.asked.of, self.left_out, candidates)
+        return names_of(records, self.asked.of, self.left_out, candidates)
 
     def kept(self, counted: Names, key: bytes, errors: PredictedErrors | None) -> Any:
         return [counted.names[number] for number in self.rule.chosen(counted.counts, self.samples(key)).tolist()]
