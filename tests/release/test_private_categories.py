@@ -317,7 +317,7 @@ def test_more_names_than_declared_are_refused_without_a_number_of_them(home: Pat
 
 def test_persons_in_many_parts_select_the_same_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little memory there is: the same charge, and the same names, of which other noise would select others."""
-    records = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
+    records = {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}
     path = undecided(home.parent / "data", home, records=records, budget={"rho": 0.3})
     copy = home.parent / "copy"
     shutil.copytree(home, copy)
