@@ -76,7 +76,7 @@ class NameSelection(NoisyPreliminary):
             "selected_half_of_the_time": rule.count_with(0.5),
             "selected_almost_always": rule.count_with(0.975),
         }
-        return {"selection": said}
+        return {"selections": [said]}
 
 
 def selection_of(job: Job, asked: PrivateNames, part: Loss) -> NameSelection:

@@ -120,7 +120,7 @@ def test_the_certificate_covers_the_selection(home: Path) -> None:
     done = small.run(written(home.parent / "data", about=about), home)
     certificate = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
-    privacy, selection = certificate["privacy"], certificate["selection"]
+    privacy, selection = certificate["privacy"], certificate["selections"][0]
     assert privacy["definition"].startswith("approximate zero-concentrated")
     assert privacy["rho_decimal"] == pytest.approx(0.1)
     assert privacy["delta"] == pytest.approx(1e-6 + 1e-9)
@@ -485,7 +485,7 @@ def test_plans_stand_for_as_many_names_as_there_can_be(home: Path) -> None:
     context = Context(home, Store(home / "store"), engine.inline(), silent)
     planned = plan(context, load(written(home.parent / "data")))
     assert planned.certificate()["cells"] == 2 * 71
-    assert planned.certificate()["selection"]["names"] is None
+    assert planned.certificate()["selections"][0]["names"] is None
     assert refused_by(context, planned) == []
     with pytest.raises(InvalidInput, match="not selected yet"):
         count(context, planned.job.source, planned.job.measured, planned.layout)
