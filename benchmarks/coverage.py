@@ -177,7 +177,7 @@ class Series:
                 yield from _bound(counted.counts, job.guarantee.person.most_records, "bound", told["chosen_bound"])
             elif isinstance(before, RangeChoice):
                 (given,) = job.measured.sums.values()
-                yield from _bound(counted.counts, given.steps, "range", told["chosen_range"])
+                yield from _bound(counted.counts, given.steps, "range", told["chosen_ranges"][0])
 
     def _left_out(self, before: LeftOutMeasurement, exact: np.ndarray, told: dict[str, Any]) -> Held95:
         """Of persons beside the file itself, of amounts beside the rungs without noise."""

@@ -508,7 +508,7 @@ class Claimed:
 
     def __post_init__(self) -> None:
         self.certificate = claims = read_json(self.folder / "release.json")
-        self.privacy, self.mechanism, self.selection = claims["privacy"], claims["mechanism"], claims.get("selection")
+        self.privacy, self.mechanism, self.selections = claims["privacy"], claims["mechanism"], claims.get("selections", [])
         self.digest = claims["measurements"][claims["release"]]
         self.laplace, self.scale = self.privacy["noise"] == "Laplace", int(self.privacy["noise_scale_on_grid"])
         self.power, self.squared = 1 if self.laplace else 2, int(self.privacy["sensitivity_squared_on_grid"])
@@ -861,24 +861,22 @@ class Claimed:
 
     @property
     def spent_before(self) -> Fraction:
-        """The rho of the choice of a bound or of quantiles, or of what the bounds leave out: a release has one of them at most."""
-        found = [
-            self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "chosen_range", "left_out", "quantiles")
-        ]
-        every = [*found, *self.certificate.get("chosen_edges", ())]
+        """The rho of the choices of bounds, edges and quantiles, and of what the bounds leave out."""
+        found = [self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles")]
+        every = [*found, *(each for name in ("chosen_ranges", "chosen_edges") for each in self.certificate.get(name, ()))]
         return sum((Fraction(each["rho"]) for each in every if each is not None), Fraction(0))
 
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
         rho += self.spent_before + self.spent_on_rounds
-        if self.laplace and self.selection is None:
+        if self.laplace and not self.selections:
             near(delta, 0.0, what="delta: ")
             return (math.isqrt(self.squared - 1) + 1) / self.scale + math.sqrt(2 * self.spent_before)
         if self.laplace:
             raise UncheckedClaim("a selection of names beside Laplace noise")
-        if self.selection is not None:
-            rho, delta = rho + Fraction(self.selection["rho"]), delta - float(self.selection["delta"]) * (1 + 1e-12)
+        for each in self.selections:
+            rho, delta = rho + Fraction(each["rho"]), delta - float(each["delta"]) * (1 + 1e-12)
         near(0.0 < delta < 1.0, True, what="a delta between 0 and 1: ")
         slack = max(math.isqrt(p * self.squared) + 1, p / 12) / (2 * self.scale**2)
         total, low, high = float(rho), 0.0, float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta)) + 1
@@ -1328,7 +1326,10 @@ class Claimed:
         """Check that an accountant who adds the release as dp_event.json has it learns at least as much as the guarantee says."""
         if "dp_event.json" not in self.certificate["files"]:
             raise UncheckedClaim("none is published")
-        told, failure = read_json(self.folder / "dp_event.json"), float(self.selection["delta"]) if self.selection else 0.0
+        told, failure = (
+            read_json(self.folder / "dp_event.json"),
+            sum((float(each["delta"]) for each in self.selections), 0.0),
+        )
         for name in ("unit", "neighbours", "epsilon", "delta"):
             near(told[name], self.privacy[name], what=f"{name}: ")
         event, relation = told["event"], "REPLACE_ONE" if self.laplace else "ADD_OR_REMOVE_ONE"
@@ -1404,7 +1405,7 @@ class Claimed:
     def check_rho(self) -> str:
         near(self.privacy["rho_decimal"], float(Fraction(self.privacy["rho"])), 1e-12, "rho_decimal: ")
         moved = (math.isqrt(self.squared - 1) + 1) ** 2 if self.laplace else self.squared
-        selected = Fraction(0 if self.selection is None else self.selection["rho"])
+        selected = sum((Fraction(each["rho"]) for each in self.selections), Fraction(0))
         return at_least(
             Fraction(self.privacy["rho"]),
             Fraction(moved, 2 * self.scale**2) + selected + self.spent_before + self.spent_on_rounds,

@@ -147,7 +147,7 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
                 f"{each.rule.farthest:,} records of where it should",
                 soft_wrap=True,
             )
-    known = {"left_out", "chosen_bound", "chosen_groups", "chosen_range"} & set(certificate)
+    known = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
     if known or not any(isinstance(each, LeftOut | PrivateBound) for each in found):
         terminal.print_beyond(certificate)
 

@@ -178,12 +178,10 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
 
 def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> None:
     """Whom the guarantee protects, and how well somebody can guess who is in the data: in half a sentence, or as pages have it."""
-    from dpdist.page.declared import edges_sentences, selection_sentence
+    from dpdist.page.declared import edges_sentences, selection_sentences
 
     facts = certificate["privacy"]
-    if "selection" in certificate:
-        out.print(f"{selection_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
-    for sentence in edges_sentences(certificate):
+    for sentence in (*selection_sentences(certificate), *edges_sentences(certificate)):
         out.print(f"{sentence}; the guarantee includes this.", soft_wrap=True)
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")

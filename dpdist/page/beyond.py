@@ -21,8 +21,9 @@ def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
         return persons + [
             _of_amounts(name, columns.get(name, {}), each, facts["share"]) for name, each in facts["amounts"].items()
         ]
-    kinds = {"chosen_bound": _chosen, "chosen_groups": _chosen_groups, "chosen_range": _chosen_range}
+    kinds = {"chosen_bound": _chosen, "chosen_groups": _chosen_groups}
     chosen = [sentence(certificate, certificate[kind]) for kind, sentence in kinds.items() if kind in certificate]
+    chosen += [_chosen_range(certificate, each) for each in certificate.get("chosen_ranges", ())]
     if chosen or not _bounded(certificate):
         return chosen
     told = later("{counts}; how many do not is not known. {of_counted}")
@@ -60,16 +61,24 @@ def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> s
     column = (certificate.get("method") or {}).get("sums", {}).get(facts["of"], {})
     of_sum = facts["sum_left_out"]
     known = of_sum["high_95"] - of_sum["low_95"] <= WIDEST
-    return say(
+    told = later(
+        "{name} counts from {from:,.10g} to {to:,.10g} {unit} of each record, a range that {share:.0%} of the budget chose: {amounts} of "
+        "the amounts other than zero lie outside it, and {left} of what all add up to without their signs (from {down_to:,.10g} to "
+        "{up_to:,.10g} {unit} of a record) is cut off. {of_counted}, with their amounts cut"
+    )
+    from_zero = later(
         "{name} counts up to {to:,.10g} {unit} of each record, an amount that {share:.0%} of the budget chose: {amounts} of the amounts "
         "above zero are larger, and {left} of their sum (up to {up_to:,.10g} {unit} of a record) is cut off. {of_counted}, with their "
-        "amounts cut",
+        "amounts cut"
+    )
+    return say(
+        told if facts["down_to"] else from_zero,
         name=column.get("title") or facts["of"],
         unit=column.get("unit") or say("units"),
         amounts=_share(facts["amounts_beyond"]),
         left=_share(of_sum) if known else say("an unknown share"),
         of_counted=say(OF_COUNTED),
-        **{name: facts[name] for name in ("to", "share", "up_to")},
+        **{name: facts[name] for name in ("from", "down_to", "to", "share", "up_to")},
     )
 
 

@@ -166,8 +166,8 @@ class RoundsFacts(TypedDict):
     standard_error: float
 
 
-class SelectionFacts(TypedDict):
-    """``selection`` of a certificate."""
+class SelectionsFacts(TypedDict):
+    """``selections[]`` of a certificate."""
 
     attribute: str
     names: int | None
@@ -237,17 +237,22 @@ class ChosenGroupsFacts(TypedDict):
     groups_left_out: ShareWithIntervalFacts
 
 
-class ChosenRangeFacts(TypedDict):
-    """``chosen_range`` of a certificate."""
-
-    of: str
-    to: float
-    up_to: float
-    share: float
-    rho: str
-    deviation: float
-    amounts_beyond: ShareWithIntervalFacts
-    sum_left_out: ShareWithIntervalFacts
+ChosenRangesFacts = TypedDict(
+    "ChosenRangesFacts",
+    {
+        "of": str,
+        "from": float,
+        "down_to": float,
+        "to": float,
+        "up_to": float,
+        "share": float,
+        "rho": str,
+        "deviation": float,
+        "amounts_beyond": "ShareWithIntervalFacts",
+        "sum_left_out": "ShareWithIntervalFacts",
+    },
+)
+"""``chosen_ranges[]`` of a certificate."""
 
 
 class AllRecordsFacts(TypedDict):
@@ -357,12 +362,12 @@ class Claims(TypedDict):
     noise_choice: NotRequired[NoiseChoiceFacts]
     modelled: NotRequired[list[ModelledFacts]]
     rounds: NotRequired[list[RoundsFacts]]
-    selection: NotRequired[SelectionFacts]
+    selections: NotRequired[list[SelectionsFacts]]
     whole_windows: NotRequired[list[WholeWindowsFacts | None]]
     chosen_edges: NotRequired[list[ChosenEdgesFacts]]
     chosen_bound: NotRequired[ChosenBoundFacts]
     chosen_groups: NotRequired[ChosenGroupsFacts]
-    chosen_range: NotRequired[ChosenRangeFacts]
+    chosen_ranges: NotRequired[list[ChosenRangesFacts]]
     left_out: NotRequired[LeftOutFacts]
     quantiles: NotRequired[QuantilesFacts]
 

@@ -10,12 +10,13 @@ from dpdist.language import later, recalled, say
 from dpdist.page.words import Words
 
 
-def selection_sentence(certificate: Mapping[str, Any]) -> str | None:
-    """How an attribute's names came to be on the page; None where all values were declared."""
-    facts = certificate.get("selection")
-    if facts is None:
-        return None
-    attribute = Words.of(dict(certificate)).title(facts["attribute"])
+def selection_sentences(certificate: Mapping[str, Any]) -> list[str]:
+    """How the names of attributes came to be on the page, where they were not declared."""
+    words = Words.of(dict(certificate))
+    return [_selected(words.title(each["attribute"]), each) for each in certificate.get("selections", ())]
+
+
+def _selected(attribute: str, facts: Mapping[str, Any]) -> str:
     if facts["names"] is None:
         names = say("The names of {attribute}", attribute=attribute)
     else:
@@ -46,8 +47,8 @@ def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
 
 def found_in_records(certificate: Mapping[str, Any]) -> str:
     """Which values of attributes were found in the records; empty where all were declared."""
-    names, edges = certificate.get("selection"), certificate.get("chosen_edges", ())
-    found = [] if names is None else [say("the names of {attribute}", attribute=names["attribute"])]
+    names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
+    found = [say("the names of {attribute}", attribute=each["attribute"]) for each in names]
     return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
 
 

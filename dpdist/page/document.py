@@ -23,7 +23,7 @@ from dpdist.page.charts.figure import Axis, Figure
 from dpdist.page.charts.maps import without_shapes
 from dpdist.page.charts.small import small
 from dpdist.page.content import Content, formats_of
-from dpdist.page.declared import edges_sentences, exclusions, selection_sentence
+from dpdist.page.declared import edges_sentences, exclusions, selection_sentences
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.findings import MOST_FINDINGS, finding
 from dpdist.page.listing import ListedGroup, Numbers, first_rows
@@ -105,7 +105,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         },
         exclusions=excluded,
         suppressed=suppressed,
-        selection=selection_sentence(content.certificate),
+        selections=selection_sentences(content.certificate),
         bins=edges_sentences(content.certificate),
         beyond=bounds,
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),

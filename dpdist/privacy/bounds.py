@@ -2,7 +2,8 @@
 
 A person is in exactly one bin, whatever they did, so that a person who comes or goes moves one count by one, and one who is replaced
 two. Of the amounts of a person as many are in bins as records of theirs count (docs/stability.md). Bins are of one number each up to
-eight, then each is a quarter as wide as its first number, or for amounts as wide.
+eight, then each is a quarter as wide as its first number, or for amounts as wide. Amounts beneath zero have bins of their own, so that
+a record is in one bin of all.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class CountsBySize:
 
     Attributes:
         most: K: whatever is larger is counted with those of this size.
+        below: the same beneath zero; 0: nothing is.
         parts: a bin is as wide as its first size divided by this: the wider, the less noise has what lies beyond a bound.
         noise: in units.
         loss: what it reveals of one change.
@@ -45,28 +47,38 @@ class CountsBySize:
     parts: int
     noise: Noise
     loss: Loss
+    below: int = 0
 
     @cached_property
+    def _starts(self) -> tuple[Counts, Counts]:
+        """The least size in each bin above zero, and in each beneath it."""
+        return _starts(self.most, self.parts), _starts(self.below, self.parts)
+
+    @property
     def firsts(self) -> Counts:
-        """The least size in each bin."""
-        found = [1]
-        while found[-1] < self.most:
-            last = found[-1]
-            found.append(last + 1 if last <= SINGLE else min(self.most, last + last // self.parts))
-        return np.array(found, dtype=np.int64)
+        """The least size in each bin, of those beneath zero without their sign, after all others."""
+        return np.concatenate(self._starts)
 
     @property
     def lasts(self) -> Counts:
         """The largest size in each bin."""
-        return np.append(self.firsts[1:] - 1, self.most)
+        above, beneath = self._starts
+        return np.concatenate([above[1:] - 1, [self.most], beneath[1:] - 1, [self.below][: beneath.size]])
+
+    @property
+    def above(self) -> int:
+        """How many bins lie above zero."""
+        return self._starts[0].size
 
     def binned(self, counts: Counts) -> Counts:
         """Counts by bin; what has the size 0 is in none.
 
         Args:
-            counts: of each size from 0 to ``most``.
+            counts: of each size from ``-below`` to ``most``.
         """
-        return np.add.reduceat(counts, self.firsts)
+        (above, beneath), zero = self._starts, self.below
+        under = np.add.reduceat(counts[zero::-1], beneath) if beneath.size else counts[:0]
+        return np.append(np.add.reduceat(counts[zero:], above), under)
 
     def noisy(self, counts: Counts, draw: Callable[[int], Counts]) -> Counts:
         """Noisy counts of each bin, in units.
@@ -78,19 +90,31 @@ class CountsBySize:
         return (self.binned(counts) << UNIT_BITS) + draw(self.firsts.size)
 
 
-def counts_by_size(most: int, budget: Loss, neighbours: Neighbours, *, each: int = 1, parts: int = QUARTERS) -> CountsBySize:
+def _starts(most: int, parts: int) -> Counts:
+    """The least size in each bin up to the largest size."""
+    found = [1][:most]
+    while found and found[-1] < most:
+        last = found[-1]
+        found.append(last + 1 if last <= SINGLE else min(most, last + last // parts))
+    return np.array(found, dtype=np.int64)
+
+
+def counts_by_size(
+    most: int, budget: Loss, neighbours: Neighbours, *, each: int = 1, parts: int = QUARTERS, below: int = 0
+) -> CountsBySize:
     """Counts by size, with the noise that a budget buys.
 
     Args:
+        below: the largest size beneath zero that is told apart.
         parts: ``QUARTERS``, or ``WHOLES`` for doubling bins.
         each: how many of what is counted one person has at most: they may all be in one bin.
         budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
     Raises: InvalidInput when the noise would be too large.
     """
     times = 2 if neighbours == "replace-one" else 1
-    bins = CountsBySize(most, parts, Noise(GAUSSIAN, 1), budget).firsts.size
+    bins = CountsBySize(most, parts, Noise(GAUSSIAN, 1), budget, below).firsts.size
     absolute, squared = times * each << UNIT_BITS, times * each**2 << 2 * UNIT_BITS
-    return CountsBySize(most, parts, *noise_for(budget, absolute, squared, bins, "the choice of a bound"))
+    return CountsBySize(most, parts, *noise_for(budget, absolute, squared, bins, "the choice of a bound"), below)
 
 
 def noise_for(budget: Loss, absolute: int, squared: int, draws: int, what: str) -> tuple[Noise, Loss]:

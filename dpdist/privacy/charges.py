@@ -12,19 +12,20 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.protection import Protection
 
-SELECTION = "~categories"
-"""Ends the id of the charge for a selection of names: no release's id can hold it."""
-EDGES = tuple(f"~edges{number}" for number in ("", *(f"-{place}" for place in range(2, 9))))
-"""End the ids of the charges for edges of bins, of one attribute each: a release finds those of as many at most."""
+NUMBERS = ("", *(f"-{place}" for place in range(2, 9)))
+SELECTIONS = tuple(f"~categories{number}" for number in NUMBERS)
+"""End the ids of the charges for selections of names, of one attribute each: no release's id can hold them."""
+EDGES = tuple(f"~edges{number}" for number in NUMBERS)
+"""End the ids of the charges for edges of bins, of one attribute each."""
 BOUND = "~bound"
 """Ends the id of the charge for the choice of a bound on a person's records or groups."""
-RANGE = "~range"
-"""Ends the id of the charge for the choice of a range of amounts."""
+RANGES = tuple(f"~range{number}" for number in NUMBERS)
+"""End the ids of the charges for choices of ranges of amounts, of one column each."""
 LEFT_OUT = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
 QUANTILES = "~quantiles"
 """Ends the id of the charge for quantiles."""
-PRELIMINARIES = (SELECTION, *EDGES, BOUND, RANGE, LEFT_OUT, QUANTILES)
+PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, LEFT_OUT, QUANTILES)
 """Ends of the ids of charges that come before a release's own."""
 
 

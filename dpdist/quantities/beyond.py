@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,7 +48,7 @@ class NoisyCounts:
     width: float
     seen: float = 4.0
 
-    def _beyond(self, bound: int) -> tuple[Matrix, Matrix]:
+    def _beyond(self, bound: int | Matrix) -> tuple[Matrix, Matrix]:
         """For each bin how many records of a person lie beyond a bound: the middle, and how far that may be off."""
         low, high = (np.maximum(ends - bound, 0).astype(np.float64) for ends in (self.firsts, self.lasts))
         return (low + high) / 2, (high - low) / 2
@@ -82,12 +82,12 @@ class NoisyCounts:
         lost = np.array([self.lost_squared(int(k)) for k in self.lasts])
         return int(self.lasts[int(np.argmin(variances + lost * spread))])
 
-    def beyond(self, bound: int) -> Share:
-        """The share of persons with more records than a bound, which is the last number of a bin."""
+    def beyond(self, bound: int | Matrix) -> Share:
+        """The share of persons with more records than a bound, which is the last number of a bin, or of each bin one."""
         weights = (self.firsts > bound).astype(np.float64)
         return self._share(weights, np.ones(weights.size), np.zeros(weights.size))
 
-    def excess(self, bound: int) -> Share:
+    def excess(self, bound: int | Matrix) -> Share:
         """The share of records beyond a bound, of up to so many records of each person as the last bin says."""
         weights, off = self._beyond(bound)
         return self._share(weights, self._beyond(0)[0], off)
@@ -104,6 +104,54 @@ class NoisyCounts:
         if found is None:
             return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
         return Share(*interval_within(ratio, (found[0] - within, found[1] + within), (0.0, 1.0)))
+
+
+@dataclass(frozen=True)
+class SignedCounts:
+    """Noisy numbers of records by their amounts.
+
+    Attributes:
+        every: of all bins, those beneath zero without their sign, after all others.
+        above: how many bins lie above zero.
+    """
+
+    every: NoisyCounts
+    above: int
+
+    def _side(self, some: slice) -> NoisyCounts:
+        every = self.every
+        return replace(every, firsts=every.firsts[some], lasts=every.lasts[some], counts=every.counts[some])
+
+    @property
+    def lowest(self) -> Matrix:
+        """How far beneath zero a range may begin."""
+        return np.append(0, self.every.lasts[self.above :])
+
+    @property
+    def highest(self) -> Matrix:
+        """Where a range may end."""
+        return self.every.lasts[: self.above]
+
+    def chosen(self, variances: Matrix, spread: float) -> tuple[int, int]:
+        """How far the range of least predicted total squared error reaches beneath zero, and how far above.
+
+        What is cut off at both ends is added up, squared: where both are cut off in other groups, one does not make up for the other.
+
+        Args:
+            variances: total squared error that noise adds to all answers with each of ``lowest``, in rows, and each of ``highest``.
+            spread: as for ``NoisyCounts.chosen``.
+        """
+        beneath, above = self._side(slice(self.above, None)), self._side(slice(self.above))
+        lost = np.add.outer(
+            [beneath.lost_squared(int(end)) for end in self.lowest], [above.lost_squared(int(end)) for end in self.highest]
+        )
+        low, high = np.unravel_index(int(np.argmin(variances + lost * spread)), lost.shape)
+        return int(self.lowest[low]), int(self.highest[high])
+
+    def outside(self, low: int, high: int) -> tuple[Share, Share]:
+        """The share of the amounts other than zero that lie outside a range, and of what they add up to without their signs."""
+        ends = np.where(np.arange(self.every.counts.size) < self.above, high, low)
+        return self.every.beyond(ends), self.every.excess(ends)
 
 
 SEEN = 4.0

@@ -7,7 +7,7 @@ neither the numbers nor all records are anywhere at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -22,8 +22,10 @@ from dpdist.privacy.beyond import FINEST, Beyond
 from dpdist.records.persons import (
     HASHED,
     Dealing,
+    PersonKey,
     amount_of,
     amounts_of,
+    dealt_by_person,
     first_of_each,
     groups_of,
     kept_records,
@@ -32,8 +34,8 @@ from dpdist.records.persons import (
     pending_rows,
     runs_of,
 )
-from dpdist.records.rows import cells_of, tables_of
-from dpdist.records.shuffle import Rows, RunKey
+from dpdist.records.rows import CountSummary, cells_of, tables_of
+from dpdist.records.shuffle import Gathered, Rows, RunKey, gather
 from dpdist.records.sources import Source, check_columns, grouped, partitions_of, without_files
 
 Numbers = NDArray[np.int64]
@@ -104,20 +106,44 @@ class RecordsInParts:
                     found = (amounts_of(table, each, self.source, partition.called) for each in columns)
                     yield rows, tuple(each[cells >= 0] for each in found), tally.read
             return
+        tallies = [CountSummary()]
+
+        def dealt(key: RunKey, work: str, parts: int) -> Gathered:
+            tasks, pending = grouped(partitions, self.engine.workers), pending_rows(self.store, self.engine)
+            dealing = Dealing(without_files(self.source), self.domain, self.store, work, parts, pending, columns)
+            read, gathered = dealing.dealt(self.engine, key, tasks)
+            tallies.append(read)
+            return gathered
+
+        with closing(self._opened(dealt)) as opened:
+            for rows in opened:
+                amounts = tuple(rows[amount_of(place)] for place in range(len(columns)))
+                yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
+        yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), sum(tallies, CountSummary()).read
+
+    def dealt_out(self, batches: Callable[[PersonKey], Iterable[Rows]]) -> Generator[Rows]:
+        """Records that are made in this process, some after others: all of each of their persons.
+
+        Args:
+            batches: gives them, with hashes of their persons under a key.
+        """
+
+        def dealt(key: RunKey, work: str, parts: int) -> Gathered:
+            made, pending = batches(PersonKey(key.derived(b"persons"))), pending_rows(self.store, self.engine)
+            out = dealt_by_person(made, np.zeros(0, dtype=HASHED), self.store, work, key, parts, pending)
+            return gather(self.store, work, key, parts, out)
+
+        return self._opened(dealt)
+
+    def _opened(self, dealt: Callable[[RunKey, str, int], Gathered]) -> Generator[Rows]:
+        """The records of one part after those of another, where a part has any."""
         key, work, parts = RunKey.fresh(), self.store.scratch(), parts_of(self.source, self.engine, 1)
         try:
-            tasks = grouped(partitions, self.engine.workers)
-            pending = pending_rows(self.store, self.engine)
-            dealing = Dealing(without_files(self.source), self.domain, self.store, work, parts, pending, columns)
-            tally, dealt = dealing.dealt(self.engine, key, tasks)
-            opened = dealt.opened(self.store, key)
+            opened = dealt(key, work, parts).opened(self.store, key)
             for part in range(parts):
                 some = list(opened.of(part))
                 if some:
-                    rows = np.concatenate(some)
-                    amounts = tuple(rows[amount_of(place)] for place in range(len(columns)))
-                    yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
-            yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), tally.read
+                    yield np.concatenate(some)
         finally:
             self.store.delete(work)
 

@@ -1,28 +1,31 @@
 """The names that an attribute has in the records, with their counts: private, in this process's memory alone.
 
-Nothing of it is written, sent to a worker or put into an error: the records are read here, batch by batch. Names are published only after
-a private selection (``dpdist.privacy.selection``).
+No name is written, sent to a worker or put into an error: the records are read here, batch by batch. Where persons are told apart, they
+are dealt out by person, sealed, with the numbers of their names, and counted part by part. Names are published only after a private
+selection (``dpdist.privacy.selection``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import unicodedata
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.domain import Domain
-from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory
+from dpdist.errors import InvalidSpec, OutOfMemory
 from dpdist.process.limits import left_bytes
+from dpdist.records.beyond import RecordsInParts
+from dpdist.records.formats.base import Partition
 from dpdist.records.persons import HASHED, PersonKey, first_of_each, person_hashes
 from dpdist.records.reading import reading
 from dpdist.records.rows import cells_of, tables_of
-from dpdist.records.sources import Source, check_columns, partitions_of
+from dpdist.records.shuffle import Rows
+from dpdist.records.sources import check_columns, partitions_of
 from dpdist.records.tabulated import counted_rows
 from dpdist.records.types import texts_of
 
@@ -30,8 +33,6 @@ LONGEST = 200
 """Characters of a name that can be selected; records with longer ones are counted with the others."""
 NAME_BYTES = 512
 """What a name takes while its records are counted and it is put in order."""
-SORTED_COPIES = 4
-"""Of the persons and names of all records while they are sorted."""
 
 
 @dataclass(frozen=True)
@@ -60,51 +61,35 @@ def check_memory(candidates: int) -> None:
         raise OutOfMemory("counting names in this process", needed, left, cure)
 
 
-def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset[str], candidates: int) -> Names:
+def names_of(records: RecordsInParts, attribute: str, left_out: frozenset[str], candidates: int) -> Names:
     """Every name of an attribute with its records; of each person only the first ``source.most_records`` that have one.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
 
     Args:
-        domain: with placeholders in place of the attribute's names.
+        records: with placeholders in place of the attribute's names.
         left_out: names that stand for something else, such as the bin of other names.
         candidates: the most different names, as declared.
-    Raises: InvalidSpec for a missing column, a file that cannot be read, or more names; UnknownValue; OutOfMemory; InvalidInput. No message
+    Raises: InvalidSpec for a missing column, a file that cannot be read, or more names; UnknownValue; OutOfMemory; StoreError. No message
         tells a number that depends on the records.
     """
     check_memory(candidates)
-    check_columns(source, domain)
-    known: dict[str, int] = {}
-    key = PersonKey(os.urandom(32))
+    check_columns(records.source, records.domain)
+    names = _Reading(records, attribute, left_out, candidates)
     totals = np.zeros(0, dtype=np.int64)
-    held: list[NDArray[Any]] = []
-    read = 0
-    for batch, numbers, hashed in _batches(source, domain, attribute, known, left_out, key):
-        read += batch.size if numbers is None else int(numbers.sum())
-        if len(known) > candidates:
-            raise InvalidSpec(
-                f"the records hold more than {candidates:,} different names of {attribute!r}, the most that its 'selection' allows: raise "
-                "'candidates', clean the names, or list the categories"
-            )
-        if SORTED_COPIES * sum(each.nbytes for each in held) > left_bytes():
-            raise InvalidInput(
-                f"telling the persons behind the names of {attribute!r} apart needs more memory than this process has: give it more, leave "
-                "the person column out, or list the categories"
-            )
-        if hashed is None:
-            totals = _added(totals, batch, len(known), numbers)
-            continue
-        rows = np.empty(int((batch >= 0).sum()), dtype=HASHED)
-        rows["high"], rows["low"], rows["cell"] = hashed[batch >= 0, 0], hashed[batch >= 0, 1], batch[batch >= 0]
-        held.append(rows)
-    if source.person is not None:
-        together = np.concatenate([np.zeros(0, dtype=HASHED), *held])
-        totals = _added(totals, together["cell"][first_of_each(together, source.most_records)], len(known))
-    order = sorted(known, key=str.encode)
-    places = np.array([known[name] for name in order], dtype=np.int64)
-    counted = _added(totals, np.zeros(0, dtype=np.int64), len(known))[places]
+    if records.source.person is None:
+        for _, _, codes, numbers in names.tables():
+            totals = _added(totals, codes, len(names.known), numbers)
+    else:
+        with closing(records.dealt_out(names.rows)) as parts:
+            for rows in parts:
+                counting = first_of_each(rows, records.source.most_records)
+                totals = _added(totals, rows["cell"][counting], len(names.known))
+    order = sorted(names.known, key=str.encode)
+    places = np.array([names.known[name] for name in order], dtype=np.int64)
+    counted = _added(totals, np.zeros(0, dtype=np.int64), len(order))[places]
     kept = np.flatnonzero(counted)  # a person's later records can have names that nobody else has
-    return Names(tuple(order[int(place)] for place in kept), counted[kept], read)
+    return Names(tuple(order[int(place)] for place in kept), counted[kept], names.read)
 
 
 def distinguishable(name: str, left_out: frozenset[str]) -> bool:
@@ -114,27 +99,55 @@ def distinguishable(name: str, left_out: frozenset[str]) -> bool:
     return not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for letter in name)
 
 
-def _batches(
-    source: Source, domain: Domain, attribute: str, known: dict[str, int], left_out: frozenset[str], key: PersonKey
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.uint64] | None]]:
-    """The number of every row's name, -1 where it has none, how many records the rows stand for, and the hash of their persons.
+@dataclass
+class _Reading:
+    """The names of the records as they are read.
 
-    New names get the next numbers.
+    Attributes:
+        known: every name, with its number in the order in which names come.
+        read: how many records were read.
     """
-    for partition in partitions_of(source):
-        for number, given in enumerate(tables_of(source, domain, partition)):
-            table, counts = (given, None) if source.counts is None else counted_rows(given, source.counts, partition.called)
-            cells_of(table, source, domain, partition.called)
-            with reading(partition.called):
-                encoded = texts_of(table[source.columns.get(attribute, attribute)]).dictionary_encode()
-                texts = encoded.dictionary.to_pylist()
-                indices = np.asarray(encoded.indices.fill_null(len(texts)))
-            places = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]
-            codes, hashed = np.array([*places, -1], dtype=np.int64)[indices], None
-            if source.person is not None:
-                hashed, absent = person_hashes(table, source, partition, number, key)
-                codes[absent & (source.person_missing == "drop")] = -1
-            yield codes, counts, hashed
+
+    records: RecordsInParts
+    attribute: str
+    left_out: frozenset[str]
+    candidates: int
+    known: dict[str, int] = field(default_factory=dict, repr=False)
+    read: int = field(default=0, repr=False)
+
+    def tables(self) -> Iterator[tuple[pa.Table, tuple[Partition, int], NDArray[np.int64], NDArray[np.int64] | None]]:
+        """The records: of which partition and where in it, the number of every row's name, -1 where it has none, and how many records the
+        rows stand for.
+        """
+        source, domain, known = self.records.source, self.records.domain, self.known
+        for partition in partitions_of(source):
+            for place, given in enumerate(tables_of(source, domain, partition)):
+                table, numbers = (
+                    (given, None) if source.counts is None else counted_rows(given, source.counts, partition.called)
+                )
+                cells_of(table, source, domain, partition.called)
+                with reading(partition.called):
+                    encoded = texts_of(table[source.columns.get(self.attribute, self.attribute)]).dictionary_encode()
+                    texts = encoded.dictionary.to_pylist()
+                    indices = np.asarray(encoded.indices.fill_null(len(texts)))
+                named = [distinguishable(text, self.left_out) for text in texts]
+                codes = [known.setdefault(text, len(known)) if name else -1 for text, name in zip(texts, named, strict=True)]
+                if len(known) > self.candidates:
+                    raise InvalidSpec(
+                        f"the records hold more than {self.candidates:,} different names of {self.attribute!r}, the most that its "
+                        "'selection' allows: raise 'candidates', clean the names, or list the categories"
+                    )
+                self.read += table.num_rows if numbers is None else int(numbers.sum())
+                yield table, (partition, place), np.array([*codes, -1], dtype=np.int64)[indices], numbers
+
+    def rows(self, key: PersonKey) -> Iterator[Rows]:
+        """The records that have a name and a person, with the number of the name as their cell."""
+        for table, (partition, place), codes, _ in self.tables():
+            hashed, absent = person_hashes(table, self.records.source, partition, place, key)
+            kept = (codes >= 0) & ~(absent & (self.records.source.person_missing == "drop"))
+            rows = np.empty(int(kept.sum()), dtype=HASHED)
+            rows["high"], rows["low"], rows["cell"] = hashed[kept, 0], hashed[kept, 1], codes[kept]
+            yield rows
 
 
 def _added(

@@ -108,25 +108,17 @@ class Dealing:
     def deal(self, task: tuple[list[Partition], RunKey]) -> tuple[CountSummary, list[Dealt]]:
         """Deal out the records of some partitions."""
         partitions, key = task
-        person_key, tally = PersonKey(key.derived(b"persons")), CountSummary()
-        held: list[Any] = []
-        out: list[Dealt] = []
+        person_key, tally = PersonKey(key.derived(b"persons")), [CountSummary()]
 
-        def flush() -> None:
-            rows = np.concatenate([np.zeros(0, dtype=self.dtype), *held])
-            held.clear()
-            part = (rows["high"] % np.uint64(self.parts)).astype(np.int64)
-            out.append(deal(self.store, self.work, key, self.parts, part, rows))
+        def batches() -> Iterator[Rows]:
+            for partition in partitions:
+                for number, table in enumerate(tables_of(self.source, self.domain, partition)):
+                    part, rows = self._rows(table, partition, number, person_key)
+                    tally.append(part)
+                    yield rows
 
-        for partition in partitions:
-            for number, table in enumerate(tables_of(self.source, self.domain, partition)):
-                part, rows = self._rows(table, partition, number, person_key)
-                tally = tally + part
-                held.append(rows)
-                if sum(some.size for some in held) >= self.pending:
-                    flush()
-        flush()
-        return tally, out
+        out = dealt_by_person(batches(), np.zeros(0, dtype=self.dtype), self.store, self.work, key, self.parts, self.pending)
+        return sum(tally, CountSummary()), out
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -146,6 +138,31 @@ class Dealing:
         for place, column in enumerate(self.columns):
             rows[amount_of(place)] = amounts_of(table, column, self.source, partition.called)[kept]
         return tally, rows
+
+
+def dealt_by_person(
+    batches: Iterable[Rows], none: Rows, store: Store, work: str, key: RunKey, parts: int, pending: int
+) -> list[Dealt]:
+    """Deal records out by the hash of their person, so many at a time.
+
+    Args:
+        none: no record, of the type of all.
+        pending: records that are held before they are dealt out.
+    """
+    held, out = [none], list[Dealt]()
+
+    def flush() -> None:
+        rows = np.concatenate(held)
+        held[:] = [none]
+        part = (rows["high"] % np.uint64(parts)).astype(np.int64)
+        out.append(deal(store, work, key, parts, part, rows))
+
+    for rows in batches:
+        held.append(rows)
+        if sum(some.size for some in held) >= pending:
+            flush()
+    flush()
+    return out
 
 
 def amount_of(place: int) -> str:

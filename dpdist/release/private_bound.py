@@ -13,12 +13,18 @@ from dpdist.domain.amounts import AMOUNT
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
-from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
+from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts, SignedCounts
 from dpdist.records.beyond import CountedSizes, RecordsInParts, counts_of_amounts, records_of_persons
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
 from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
 from dpdist.spec.job import Job
+from dpdist.spec.queries import QuerySpec
 from dpdist.workloads import Workload
+
+SHAPE = 2**10
+"""Steps of a range on the farther side of zero, whose errors are those of all ranges of its shape, but for their size."""
+SHAPES = (0, SHAPE // 2, SHAPE)
+"""Steps on the other side."""
 
 
 class BoundChoice(NoisyPreliminary):
@@ -37,6 +43,7 @@ class BoundChoice(NoisyPreliminary):
     @property
     def bound_to(self) -> Mapping[str, Any]:
         rule = {"most": self.rule.most, "noise": self.noise.kind, "scale": self.noise.scale, "bits": UNIT_BITS}
+        rule |= {"below": self.rule.below} if self.rule.below else {}
         return {"rule": rule, **self.counted_records, **self.of}
 
     @property
@@ -54,7 +61,11 @@ class BoundChoice(NoisyPreliminary):
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
         assert errors is not None
         noisy = self.rule.noisy(counted.counts, self.samples(key)).tolist()
-        return {"counts": noisy, "bound": self.estimated(noisy).chosen(errors.variances, errors.spread)}
+        return {"counts": noisy, "bound": self.best(self.estimated(noisy), errors)}
+
+    def best(self, found: NoisyCounts, errors: PredictedErrors) -> Any:
+        """The bound of least predicted error."""
+        return found.chosen(errors.variances, errors.spread)
 
     def with_found(self, found: Any) -> Job:
         return self.job.with_found(found["bound"], found)
@@ -124,8 +135,9 @@ class GroupsChoice(BoundChoice):
 
 
 class RangeChoice(BoundChoice):
-    """The choice of the largest amount of a column, from the records that count by their amount in steps."""
+    """The choice of the range of a column, from the records that count by their amount in steps."""
 
+    asked: RangeBound
     parts: ClassVar[int] = WHOLES
     seen: ClassVar[float] = AMOUNTS_SEEN
 
@@ -135,31 +147,62 @@ class RangeChoice(BoundChoice):
         return {"person": self.job.guarantee.person, "of": self.asked.of, "amounts": given.measured}
 
     def counted(self, records: RecordsInParts) -> CountedSizes:
-        return counts_of_amounts(records, self.asked.of, self.rule.most)
+        return counts_of_amounts(records, self.asked.of, self.rule.below + self.rule.most)
 
-    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
-        """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it."""
-        widest = planned(self.rule.most)
-        job = widest.job
-        queries, column, title = (
-            job.workload.queries,
-            job.measured.domain.attribute(self.asked.of),
-            f"sum of {self.asked.of}",
-        )
+    def errors(self, planned: Callable[[Any], PlannedErrors]) -> PredictedErrors:
+        """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it.
+
+        A sum has the noise of the end that is farther from zero, and of the shape of the range beside it: plans with a lower end at zero,
+        half as far and as far away tell it, and numbers between them. The error of a mean is that of the deviations from the middle of
+        the range.
+        """
+        highest = self._signed(None).highest
+        if not self.rule.below:
+            summed, spread = self._of_sums(planned((0, self.rule.most)))
+            return PredictedErrors(summed * (highest[None, :] / self.rule.most) ** 2, spread)
+        found = [self._of_sums(planned((low, SHAPE))) for low in SHAPES]
+        low, high = np.meshgrid(self._signed(None).lowest, highest, indexing="ij")
+        spread = found[0][1]
+        if not any(each.statistic.key() == "sum" and self.asked.of in each.statistic.columns for each in self.entries):
+            return PredictedErrors(found[-1][0] * ((low + high) / (2 * SHAPE)) ** 2, spread)
+        farther = np.maximum(low, high)
+        shape = np.interp(np.minimum(low, high) / farther, np.array(SHAPES) / SHAPE, [summed for summed, _ in found])
+        return PredictedErrors(shape * (farther / SHAPE) ** 2, spread)
+
+    @property
+    def entries(self) -> tuple[QuerySpec, ...]:
+        """What the release asks for."""
+        return self.job.measured.entries
+
+    def _of_sums(self, planned: PlannedErrors) -> tuple[float, float]:
+        """The predicted squared error of all (weighted) sums of the column, and what they lose for a step that is cut off, squared."""
+        job, title = planned.job, f"sum of {self.asked.of}"
+        queries, column = job.workload.queries, job.measured.domain.attribute(self.asked.of)
         assert column.amounts is not None
         own = [each.name == title or each.name.startswith((f"{title} by ", f"{title},")) for each in queries.blocks]
-        of_sums = np.repeat(own, [each.queries for each in queries.blocks])
-        weighed = (queries.weights * widest.each())[of_sums]
+        weighed = (queries.weights * planned.each())[np.repeat(own, [each.queries for each in queries.blocks])]
         sums = Workload(queries.domain, tuple(each for each, summed in zip(queries.blocks, own, strict=True) if summed))
         mean = float(column.amounts.values(AMOUNT).sum()) / column.size
-        variances = float(weighed @ weighed) * (self.rule.lasts / column.amounts.range[1]) ** 2
-        return PredictedErrors(variances, spread_of(sums) / mean**2)
+        return float(weighed @ weighed), spread_of(sums) / mean**2 if mean else 0.0
+
+    def _signed(self, found: NoisyCounts | None) -> SignedCounts:
+        """The noisy numbers, or their bins alone."""
+        return SignedCounts(found or self.estimated([0] * self.rule.firsts.size), self.rule.above)
+
+    def best(self, found: NoisyCounts, errors: PredictedErrors) -> tuple[int, int]:
+        return self._signed(found).chosen(errors.variances, errors.spread)
 
     def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
         given, widest = job.measured.sums[self.asked.of], self.job.measured.sums[self.asked.of]
-        told = {"amounts_beyond": found.beyond(given.steps).facts(), "sum_left_out": found.excess(given.steps).facts()}
-        ends = {"to": float(given.last), "up_to": float(widest.last)}
-        return {"chosen_range": {"of": self.asked.of, **ends, **self._paid(found), **told}}
+        amounts, cut = self._signed(found).outside(*given.around_zero)
+        told = {"amounts_beyond": amounts.facts(), "sum_left_out": cut.facts()}
+        ends = {
+            "from": float(given.first),
+            "down_to": float(widest.first),
+            "to": float(given.last),
+            "up_to": float(widest.last),
+        }
+        return {"chosen_ranges": [{"of": self.asked.of, **ends, **self._paid(found), **told}]}
 
 
 CHOICES: dict[type[PrivateBound], type[BoundChoice]] = {
@@ -173,8 +216,10 @@ CHOICES: dict[type[PrivateBound], type[BoundChoice]] = {
 def choice_of(job: Job, asked: PrivateBound, part: Loss) -> BoundChoice:
     """The choice of a bound, by a part of the budget."""
     made, person = CHOICES[type(asked)], job.guarantee.person
+    below = asked.below if isinstance(asked, RangeBound) else 0
     each = person.records * (person.participations or 1) if isinstance(asked, RangeBound) else 1
-    return made(job, asked, counts_by_size(asked.most, part, job.guarantee.neighbours, each=each, parts=made.parts))
+    rule = counts_by_size(asked.most, part, job.guarantee.neighbours, each=each, parts=made.parts, below=below)
+    return made(job, asked, rule)
 
 
 def spread_of(workload: Workload) -> float:

@@ -49,7 +49,7 @@ class NameSelection(NoisyPreliminary):
 
     def counted(self, records: RecordsInParts) -> Names:
         candidates = self.asked.selection.candidates  # as declared: it decides about memory alone
-        return names_of(records.source, records.domain, self.asked.of, self.left_out, candidates)
+        return names_of(records, self.asked.of, self.left_out, candidates)
 
     def kept(self, counted: Names, key: bytes, errors: PredictedErrors | None) -> Any:
         return [counted.names[number] for number in self.rule.chosen(counted.counts, self.samples(key)).tolist()]
@@ -76,7 +76,7 @@ class NameSelection(NoisyPreliminary):
             "selected_half_of_the_time": rule.count_with(0.5),
             "selected_almost_always": rule.count_with(0.975),
         }
-        return {"selection": said}
+        return {"selections": [said]}
 
 
 def selection_of(job: Job, asked: PrivateNames, part: Loss) -> NameSelection:

@@ -275,8 +275,8 @@ def _check_suppression(job: Job) -> None:
 def _check_found_first(job: Job, found: FoundFirst) -> Job:
     """What a part of the budget finds is found once, by one kind of noise. Returns: the release with placeholders for it."""
     guarantee = job.guarantee
-    if not found.several and any(type(found) is type(each.declared.guarantee.names) for each in guarantee.found):
-        raise InvalidInput(f"a release selects names of one attribute and one range of amounts: leave {found.key} out")
+    if found.number >= len(found.ends):
+        raise InvalidInput(f"a release asks for {found.said} of at most {len(found.ends)}: declare those of {found.of!r}")
     if found.share + found.spent >= 1:
         raise InvalidInput(f"{found.key} and what is found before it spend all of the budget: lower the shares")
     if guarantee.course.grows or job.outputs.postprocess.consistent_with:

@@ -41,8 +41,14 @@ class BoundSelectionSpec(ChosenBoundSpec):
 
 
 class RangeSelectionSpec(ChosenBoundSpec):
-    """How the largest amount of a column with ``to: private`` is chosen."""
+    """How the largest amount of a column with ``to: private`` is chosen, and the smallest one with ``from: private``."""
 
+    least: Exact | None = Field(
+        None,
+        description="with 'from: private': the smallest amount that is considered, beneath zero. Smaller ones count as this one for the "
+        "choice",
+        examples=[-1000],
+    )
     most: Exact = Field(
         description="the largest amount that is considered, a whole number of steps. Larger amounts count as this one for the choice",
         examples=[10000],

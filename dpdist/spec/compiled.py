@@ -31,6 +31,9 @@ from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
 NONE = Fraction(0)
+Before = Mapping[Callable[..., FoundFirst], int]
+"""How many of each kind were found."""
+NOTHING: Before = {}
 NOT_STATED = {
     "assume",
     "title",
@@ -56,7 +59,7 @@ def compiled(
     companions: tuple[Job, ...] = (),
     placeholders: bool = False,
     spent: Fraction = NONE,
-    edges: int = 0,
+    before: Before = NOTHING,
 ) -> Job:
     """The job of a spec. Domain and queries are made when they are first asked for, and refuse then.
 
@@ -66,13 +69,13 @@ def compiled(
         companions: the releases that it is made consistent with.
         placeholders: whether categories stand for names that are not selected yet.
         spent: the share of the budget that was spent on what was found before: the spec has the rest.
-        edges: of how many attributes edges were found before.
+        before: how many of each kind were found before.
     Raises: InvalidInput for a horizon that cannot have been extended.
     """
     folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
-    names = _next(spec, again, spent, edges)
+    names = _next(spec, again, spent, before)
     persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
     beside = {} if spec.quantiles is None else spec.quantiles.of
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown, beside)
@@ -131,41 +134,41 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, edges: int) -> DeclaredNames | FoundFirst:
+def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> DeclaredNames | FoundFirst:
     """What a part of the budget finds next, where it finds anything."""
-    return next(_found_first(spec, again, spent, edges), DeclaredNames())
+    return next(_found_first(spec, again, spent, before), DeclaredNames())
 
 
-def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, edges: int) -> Iterator[FoundFirst]:
+def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> Iterator[FoundFirst]:
     """What parts of the budget find, in order: what is found enters what is found after it."""
     person, left_out, quantiles = spec.records.person, spec.left_out, spec.quantiles
     private = [(name, each.values) for name, each in spec.domain.items() if isinstance(each.values, Private)]
     failure = sum((values.selection.delta for _, values in private), Fraction(0))
 
-    def stage(share: Fraction, change: Callable[[Any], Mapping[str, Any]], of: str = "", *, edge: bool = False) -> _Stage:
-        after = partial(again, spent=spent + share, edges=edges + edge)
-        return share, partial(_with, spec, after, change), spent, failure, of, edges if edge else 0
+    def found(
+        kind: Callable[..., FoundFirst], given: Any, change: Callable[[Any], Any], *rule: Any, of: str = ""
+    ) -> FoundFirst:
+        number = before.get(kind, 0)
+        after = partial(again, spent=spent + given.share, before={**before, kind: number + 1})
+        return kind(given.share, partial(_with, spec, after, change), spent, failure, of, number, *rule)
 
     if person.selection is not None and not person.most_groups:
-        yield RecordsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
+        yield found(RecordsBound, person.selection, partial(_of_person, spec), person.selection.most)
     for name, values in private:
-        yield PrivateNames(*stage(values.selection.share, partial(_of_attribute, spec, name), name), values.selection)
+        yield found(PrivateNames, values.selection, partial(_of_attribute, spec, name), values.selection, of=name)
     for name, each in spec.domain.items():
         if isinstance(each.values, PrivateEdges):
             asked = each.values.selection
-            yield FoundEdges(*stage(asked.share, partial(_of_attribute, spec, name), name, edge=True), asked)
+            yield found(FoundEdges, asked, partial(_of_attribute, spec, name), asked, of=name)
     if person.selection is not None and person.most_groups:
-        yield GroupsBound(*stage(person.selection.share, partial(_of_person, spec)), person.selection.most)
+        yield found(GroupsBound, person.selection, partial(_of_person, spec), person.selection.most)
     for of, column in spec.sums.items():
         if column.selection is not None:
-            yield RangeBound(*stage(column.selection.share, partial(_of_column, spec, of), of), column.steps)
+            yield found(RangeBound, column.selection, partial(_of_column, spec, of), *column.around_zero[::-1], of=of)
     if left_out is not None:
-        yield LeftOut(*stage(left_out.share, partial(_without, "left_out")), left_out.most)
+        yield found(LeftOut, left_out, partial(_without, "left_out"), left_out.most)
     if quantiles is not None:
-        yield AskedQuantiles(*stage(quantiles.share, partial(_without, "quantiles")), quantiles)
-
-
-_Stage = tuple[Fraction, Callable[[Any, ReleaseBudgetSpec], Job], Fraction, Fraction, str, int]
+        yield found(AskedQuantiles, quantiles, partial(_without, "quantiles"), quantiles)
 
 
 def _with(
@@ -189,8 +192,8 @@ def _of_person(spec: ReleaseSpec, bound: int | None) -> Mapping[str, Any]:
     return {"records": spec.records.model_copy(update={"person": person.model_copy(update={**given, "selection": None})})}
 
 
-def _of_column(spec: ReleaseSpec, of: str, bound: int | None) -> Mapping[str, Any]:
-    return {"sums": {**spec.sums, of: spec.sums[of].up_to(bound)}}
+def _of_column(spec: ReleaseSpec, of: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
+    return {"sums": {**spec.sums, of: spec.sums[of].around(bound)}}
 
 
 def _without(key: str, found: bool | None) -> Mapping[str, Any]:

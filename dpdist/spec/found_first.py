@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import shares
-from dpdist.privacy.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGE, SELECTION
+from dpdist.privacy.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGES, SELECTIONS
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import EdgesSelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
@@ -62,8 +62,6 @@ class FoundFirst:
     ends: ClassVar[tuple[str, ...]]
     """What ends the id of its charge, of the first of its kind and of each next one."""
     of_bounds: ClassVar[bool] = True
-    several: ClassVar[bool] = False
-    """Whether a release may find several of its kind."""
     fewest: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
 
@@ -98,7 +96,7 @@ class PrivateNames(FoundFirst):
     selection: SelectionSpec
 
     of_bounds = False
-    said, under, ends = "'categories: private'", ("domain",), (SELECTION,)
+    said, under, ends = "'categories: private'", ("domain",), SELECTIONS
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,8 @@ class FoundEdges(FoundFirst):
 
     selection: EdgesSelectionSpec
 
-    several = True
     fewest = ()
     said, under, ends = "'edges: private'", ("domain",), EDGES
-
-    def check_alone(self, person: Person, measured: CountedCells) -> None:
-        """Raises: InvalidInput for too many attributes."""
-        if self.number >= len(EDGES):
-            raise InvalidInput(f"a release finds the edges of at most {len(EDGES)} attributes: declare those of {self.of!r}")
 
 
 @dataclass(frozen=True)
@@ -128,7 +120,7 @@ class PrivateBound(FoundFirst):
     most: int
 
     under: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
-    ends = (BOUND,)
+    ends: ClassVar[tuple[str, ...]] = (BOUND,)
 
 
 class RecordsBound(PrivateBound):
@@ -148,10 +140,17 @@ class GroupsBound(PrivateBound):
     said = "'most_groups: private'"
 
 
+@dataclass(frozen=True)
 class RangeBound(PrivateBound):
-    """The largest amount of a column, in steps above the smallest one."""
+    """The range of a column, in steps around zero.
 
-    said, under, ends = "'to: private'", ("sums",), (RANGE,)
+    Attributes:
+        below: how far beneath zero it is considered.
+    """
+
+    below: int
+
+    said, under, ends = "'to: private'", ("sums",), RANGES
 
     def check_alone(self, person: Person, measured: CountedCells) -> None:
         """Raises: InvalidInput for other statistics of the column than sums and means."""

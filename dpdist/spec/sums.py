@@ -22,9 +22,10 @@ LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
 class SumSpec(Titled):
     """A column of amounts: every value is moved into a declared range, and to the nearest value of a declared grid."""
 
-    first: Exact = Field(
+    first: Annotated[Exact, WithJsonSchema(LAST_SCHEMA)] = Field(
         alias="from",
-        description="the smallest amount. Smaller ones are counted as this one. How many they are is said to the operator alone",
+        description="the smallest amount. Smaller ones are counted as this one. How many they are is said to the operator alone. Or "
+        "'private', beside 'to: private', for amounts that may lie beneath zero: both ends are chosen",
         examples=[0],
     )
     last: Annotated[Exact, WithJsonSchema(LAST_SCHEMA)] = Field(
@@ -65,12 +66,19 @@ class SumSpec(Titled):
     @classmethod
     def _says_how(cls, given: Any) -> Any:
         """With ``to: private`` the largest amount that is considered stands in its place until one is chosen."""
-        return with_largest(given, "to", example="{share: 0.1, most: 10000}")
+        whole = with_largest(given, "to", example="{share: 0.1, most: 10000}")
+        if not isinstance(given, dict) or given.get("from") != PRIVATE:
+            return whole
+        if given.get("to") != PRIVATE or "least" not in given["selection"]:
+            raise ValueError(
+                "'from: private' chooses both ends of a range: add 'to: private' and 'selection: {share: 0.1, least: -10000, most: 10000}'"
+            )
+        return {**whole, "from": given["selection"]["least"]}
 
     @model_validator(mode="after")
     def _some_steps(self) -> SumSpec:
-        if self.selection is not None and (self.first != 0 or self.most_per_person is not None):
-            raise ValueError("'to: private' chooses a range from zero on, and goes without 'most_per_person': set 'from: 0'")
+        if self.selection is not None:
+            self._check_candidates(self.selection)
         if self.step <= 0 or self.last <= self.first:
             raise ValueError("'from' must be smaller than 'to', and 'step' positive")
         steps = (self.last - self.first) / self.step
@@ -84,6 +92,21 @@ class SumSpec(Titled):
         if self.missing not in (None, DROP):
             raise ValueError("'missing' of a sum is 'drop'; leave it out where every record has an amount")
         return self
+
+    def _check_candidates(self, selection: RangeSelectionSpec) -> None:
+        if self.first != (selection.least or 0) or self.most_per_person is not None:
+            raise ValueError(
+                "'to: private' chooses a range around zero, and goes without 'most_per_person': set 'from: 0', or 'from: private' where "
+                "amounts may be negative"
+            )
+        ends = (self.first, self.last)
+        if selection.least is not None and (
+            not ends[0] < 0 < ends[1] or any((end / self.step).denominator != 1 for end in ends)
+        ):
+            raise ValueError(
+                "'least' and 'most' are whole numbers of steps beneath and above zero: the noise of a sum is that of the end that is "
+                "farther from zero, so that a lower end above zero would save none"
+            )
 
     def _check_total(self, most: Fraction) -> None:
         if self.first != 0:
@@ -106,10 +129,19 @@ class SumSpec(Titled):
         """From the smallest amount to the largest one."""
         return int((self.last - self.first) / self.step)
 
-    def up_to(self, steps: int | None) -> SumSpec:
-        """The same column with the range that was chosen, or with the widest one (None)."""
-        last = self.last if steps is None else self.first + steps * self.step
-        return self.model_copy(update={"last": last, "selection": None})
+    @property
+    def around_zero(self) -> tuple[int, int]:
+        """Steps from the smallest amount up to zero, and from zero to the largest one, of ranges that are chosen."""
+        return int(-self.first / self.step), int(self.last / self.step)
+
+    def around(self, steps: tuple[int, int] | None) -> SumSpec:
+        """The same column with so many steps beneath and above zero, as they were chosen, or with the widest range (None)."""
+        ends = {} if steps is None else {"first": -steps[0] * self.step, "last": steps[1] * self.step}
+        return self.model_copy(update={**ends, "selection": None})
+
+    def up_to(self, steps: int) -> SumSpec:
+        """The same column with a range of so many steps."""
+        return self.model_copy(update={"last": self.first + steps * self.step, "selection": None})
 
     @property
     def measured(self) -> SumSpec:

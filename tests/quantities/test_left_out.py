@@ -10,7 +10,7 @@ import pytest
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
-from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
+from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts, SignedCounts
 
 MOST = 200
 
@@ -107,3 +107,32 @@ def test_every_number_of_records_is_in_one_bin(most: int) -> None:
     assert (rule.lasts[:-1] + 1 == rule.firsts[1:]).all()
     counts = np.arange(most + 1)
     assert rule.binned(counts).sum() == counts.sum()
+
+
+def test_both_ends_of_a_range_are_those_of_least_error() -> None:
+    """Without noise the pair that a search over all finds; what is cut off above makes up for nothing beneath."""
+    state = np.random.default_rng(2)
+    amounts = np.where(state.random(5000) < 0.3, -state.exponential(20, 5000), state.exponential(80, 5000)).astype(int)
+    rule = counts_by_size(2000, Loss.gaussian(Fraction(1)), "add-remove", parts=WHOLES, below=500)
+    counts = np.bincount(np.clip(amounts, -500, 2000) + 500, minlength=2501)
+    found = SignedCounts(NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts).astype(float), 1e-6, 1.96), rule.above)
+    low, high = np.meshgrid(found.lowest, found.highest, indexing="ij")
+    variances = 1e3 * np.maximum(low, high) ** 2.0
+
+    middles, binned = {1: slice(rule.above), -1: slice(rule.above, None)}, rule.binned(counts)
+
+    def lost(end: int, sign: int) -> float:
+        some = middles[sign]
+        ends = (np.maximum(each[some] - end, 0) for each in (rule.firsts, rule.lasts))
+        return float(sum(ends) @ binned[some]) / 2
+
+    best = min(
+        ((int(a), int(b)) for a in found.lowest for b in found.highest),
+        key=lambda ends: 1e3 * max(ends) ** 2.0 + lost(ends[0], -1) ** 2 + lost(ends[1], 1) ** 2,
+    )
+    assert found.chosen(variances, 1.0) == best
+    assert 0 < best[0] < 500
+    assert 8 < best[1] < 2000
+    outside, cut = found.outside(*best)
+    assert outside.value == pytest.approx(((amounts < -best[0]) | (amounts > best[1])).sum() / (amounts != 0).sum())
+    assert cut.value == pytest.approx((lost(best[0], -1) + lost(best[1], 1)) / (lost(0, -1) + lost(0, 1)))

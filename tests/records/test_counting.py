@@ -31,6 +31,7 @@ from dpdist.records.shuffle import RunKey, gather
 from dpdist.records.sources import Partition, grouped, source_of
 from dpdist.sizes import Sizes
 from tests import small
+from tests.stability.files import in_parts
 
 DOMAIN = Domain(
     (
@@ -478,6 +479,7 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
         pa.table({"work": ["ann's", "nobody's", "nobody's"], "who": pa.array(["ann", None, None])}), path
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
-    found = names_of(source_of(path, columns={}, person="who", person_missing=missing), domain, "work", frozenset(), 9)
+    source = source_of(path, columns={}, person="who", person_missing=missing)
+    found = names_of(in_parts(source, domain, tmp_path), "work", frozenset(), 9)
     assert list(found.names) == selected
     assert found.counts.tolist() == [1, 2][: len(selected)]

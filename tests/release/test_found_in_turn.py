@@ -106,7 +106,7 @@ def test_each_takes_its_share_and_knows_what_was_found_before(
     assert facts["left_out"]["amounts"]["paid"]["outside"]["share"] < 0.5
     if named:
         towns = done.job.measured.domain.attribute("town").categories
-        assert 2 <= facts["selection"]["names"] == len(towns) < 12
+        assert 2 <= facts["selections"][0]["names"] == len(towns) < 12
         assert {row["group"]["town"] for row in facts["quantiles"]["rows"]} == {*towns, "other"}
     found = verify.verify(Path(done.folder))
     assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
@@ -135,6 +135,47 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
     assert again.certificate == done.certificate
     with opened(home) as ledger:
         assert all(len([r for r in ledger.entries(f"small-1{each}") if r["event"] == "reserved"]) == 1 for each in SHARES)
+
+
+@pytest.mark.parametrize("budget", ["rho", "delta", pytest.param("pure", marks=pytest.mark.slow)])
+def test_several_of_a_kind_have_a_charge_each(home: Path, budget: str) -> None:
+    """Names of two attributes and ranges of two columns: each with a key, a share and a delta of its own."""
+    content = asked(
+        budget, left_out=None, quantiles=None, records={"path": "records.parquet", "person": {"column": "person"}}
+    )
+    named = budget != "pure"
+    content["sums"]["wait"] = {"from": 0, "to": "private", "selection": {"share": 0.1, "most": 100}}
+    content["workload"].append({"marginals": {"of": [["sex"]]}, "mean": "wait"})
+    if named:
+        content["domain"]["sex"] = {"categories": "private", "selection": {"share": 0.05, "delta": 2e-9, "most": 3}}
+        content["ledger"]["cap"] = {**content["ledger"]["cap"], "selection": 3e-9}
+    done = small.run(small.write(home.parent / "data", table=purchases(), **content), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    shares = {"~categories": "0.15", "~categories-2": "0.05"} if named else {}
+    shares |= {"~range": "0.2", "~range-2": "0.1"}
+    with opened(home) as ledger:
+        charged = {suffix: ledger.receipt(f"small-1{suffix}").own for suffix in ("", *shares)}
+    written_budget, failure = done.job.declared.guarantee.budget, Fraction(3, 10**9) * named
+    whole = written_budget.rho_beside(failure) if named else written_budget.loss.pure
+    losses = {suffix: loss.rho if named else loss.pure for suffix, loss in charged.items()}
+    assert losses == {
+        "": whole * (1 - sum(map(Fraction, shares.values()))),
+        **{s: whole * Fraction(n) for s, n in shares.items()},
+    }
+    together = sum(charged.values(), start=done.job.guarantee.budget.loss.__class__())
+    assert (Fraction(facts["privacy"]["rho"]), together.failure) == (together.zcdp, failure)
+    assert [each["of"] for each in facts["chosen_ranges"]] == ["paid", "wait"]
+    assert [each["to"] for each in facts["chosen_ranges"]] == [
+        facts["method"]["sums"][name]["to"] for name in ("paid", "wait")
+    ]
+    if named:
+        assert [(each["attribute"], each["delta"]) for each in facts["selections"]] == [("town", 1e-9), ("sex", 2e-9)]
+        assert set(done.job.measured.domain.attribute("sex").categories) == {"f", "m"}
+    kept = [content for name, content in small.tree(home / "store").items() if "~" in name]
+    assert len(set(kept)) == len(kept) >= len(shares)
+    found = verify.verify(Path(done.folder))
+    assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
+    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
 
 def _killed_after(commit: Any) -> Any:
@@ -182,7 +223,8 @@ def test_records_of_any_name_count_for_the_bound_that_is_chosen_before_names(hom
     assert counted.counts.tolist() == np.bincount(np.minimum(numbers, 40), minlength=41).tolist()
 
 
-FEW = {"selection": {"most": 200}}
+TOWNS = [{"marginals": {"of": [["town"]]}}]
+NAMES = {"categories": "private", "selection": {"share": 0.02, "delta": 1e-10, "most": 1}}
 
 
 @pytest.mark.parametrize(
@@ -190,8 +232,15 @@ FEW = {"selection": {"most": 200}}
     [
         ({"left_out": {"share": 0.5}}, "spend all of the budget"),
         ({"quantiles": {"of": {"wait": {"from": 0, "to": 60}}, "share": 0.5}}, "spend all of the budget"),
-        ({"domain": {name: asked()["domain"]["town"] for name in ("town", "sex")}}, "names of one attribute"),
-        ({"sums": {name: {**asked()["sums"]["paid"], **FEW} for name in ("paid", "wait")}}, "one range"),
+        (
+            {
+                "domain": {"town": NAMES, **{f"town {n}": NAMES for n in range(8)}},
+                "workload": TOWNS,
+                "sums": {},
+                "quantiles": None,
+            },
+            "'categories: private' of at most 8",
+        ),
         ({"budget": {"epsilon": 1}}, "needs Gaussian noise"),
     ],
 )

@@ -33,12 +33,13 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.selection import Selection
 from dpdist.records.names import names_of as candidates_of
+from dpdist.records.shuffle import Parts
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.ledger_and_store import differences, give_back, measurement_name
 from dpdist.release.plan import plan
 from dpdist.release.refusals import refused_by
-from dpdist.release.selecting import selected
+from dpdist.release.selecting import read_by, selected
 from dpdist.spec import load
 from tests import small
 from tests.forked import exit_code, killed_run
@@ -120,7 +121,7 @@ def test_the_certificate_covers_the_selection(home: Path) -> None:
     done = small.run(written(home.parent / "data", about=about), home)
     certificate = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
-    privacy, selection = certificate["privacy"], certificate["selection"]
+    privacy, selection = certificate["privacy"], certificate["selections"][0]
     assert privacy["definition"].startswith("approximate zero-concentrated")
     assert privacy["rho_decimal"] == pytest.approx(0.1)
     assert privacy["delta"] == pytest.approx(1e-6 + 1e-9)
@@ -152,9 +153,9 @@ def test_the_list_of_candidates_is_written_nowhere(home: Path, capfd: pytest.Cap
     assert not (home / "scratch").exists() or not any((home / "scratch").rglob("*"))
 
 
-def undecided(folder: Path, home: Path) -> Path:
+def undecided(folder: Path, home: Path, **changes: Any) -> Path:
     """A release whose selection is charged, with nothing drawn."""
-    path = written(folder)
+    path = written(folder, **changes)
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         small.run(path, home)
     return path
@@ -315,15 +316,20 @@ def test_more_names_than_declared_are_refused_without_a_number_of_them(home: Pat
     assert selected_names(written(home.parent / "data", **with_candidates(61)), home)
 
 
-def test_persons_that_do_not_fit_are_refused_without_a_number(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.records.names.left_bytes", lambda: 512 * 70)
-    records = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
-    path = written(home.parent / "data", records=records, **with_candidates(70))
-    with pytest.raises(InvalidInput, match="needs more memory than this process has") as caught:
-        selected_names(path, home)
-    assert not any(letter.isdigit() for letter in str(caught.value))
-    with opened(home) as ledger:
-        assert ledger.entries() == []
+def test_persons_in_many_parts_select_the_same_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little memory there is: the same charge, and the same names, of which other noise would select others."""
+    records = {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}
+    path = undecided(home.parent / "data", home, records=records, budget={"rho": 0.3})
+    copy = home.parent / "copy"
+    shutil.copytree(home, copy)
+    expected = selected_names(path, home)
+    monkeypatch.setattr("dpdist.records.beyond.parts_of", lambda *given: 9)
+    monkeypatch.setattr("dpdist.records.beyond.pending_rows", lambda *given: 50)
+    assert 10 < len(expected) < NAMES
+    with mock.patch.object(Parts, "of", autospec=True, side_effect=Parts.of) as read:
+        assert selected_names(path, copy) == expected
+    assert read.call_count == 9
+    assert not [each for each in (copy / "store").rglob("scratch/*/*") if each.is_file()]
 
 
 def test_no_frequent_name_publishes_nothing(home: Path) -> None:
@@ -413,11 +419,11 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     done = small.run(written(home.parent / "data", payments(), **PAID), home)
     chosen = done.job.measured.domain.attribute("town").categories
     assert 10 < len(chosen) < NAMES
-    source = done.job.source.files
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
     of = frozenset({"elsewhere"})
     plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
     without = load(written(home.parent / "plain", payments(), **plain))
-    counted = [candidates_of(source, each.measured.domain, "town", of, 100) for each in (done.job.declared, without)]
+    counted = [candidates_of(read_by(context, each), "town", of, 100) for each in (done.job.declared, without)]
     assert counted[0].digest == counted[1].digest
     rows = payments().to_pylist()
     by_person: dict[int, list[dict[str, Any]]] = {}
@@ -480,7 +486,7 @@ def test_plans_stand_for_as_many_names_as_there_can_be(home: Path) -> None:
     context = Context(home, Store(home / "store"), engine.inline(), silent)
     planned = plan(context, load(written(home.parent / "data")))
     assert planned.certificate()["cells"] == 2 * 71
-    assert planned.certificate()["selection"]["names"] is None
+    assert planned.certificate()["selections"][0]["names"] is None
     assert refused_by(context, planned) == []
     with pytest.raises(InvalidInput, match="not selected yet"):
         count(context, planned.job.source, planned.job.measured, planned.layout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,14 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpdist import verify
 from dpdist.errors import InvalidSpec
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.page.beyond import beyond_sentences
 from dpdist.privacy.bounds import WHOLES, counts_by_size, shares
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
 from dpdist.release.chosen import preliminary_of
-from dpdist.release.private_bound import BoundChoice
+from dpdist.release.context import Context, silent
+from dpdist.release.private_bound import SHAPE, BoundChoice, RangeChoice
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from tests import small
@@ -66,7 +71,7 @@ def written(home: Path, **changes: Any) -> Path:
 def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours: Neighbours) -> None:
     done = small.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
-    said = facts["chosen_range"]
+    said = facts["chosen_ranges"][0]
     assert 100 < said["to"] < WIDEST / 4
     assert facts["method"]["sums"]["paid"]["to"] == said["to"] == done.job.measured.sums["paid"].last
     amounts = payments()["paid"].to_numpy()
@@ -76,7 +81,7 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
     (sentence,) = beyond_sentences(facts)
     assert f"paid counts up to {said['to']:,.10g} EUR of each record" in sentence
-    unknown = {**facts, "chosen_range": {**said, "sum_left_out": {"share": 0.7, "low_95": 0.0, "high_95": 1.0}}}
+    unknown = {**facts, "chosen_ranges": [{**said, "sum_left_out": {"share": 0.7, "low_95": 0.0, "high_95": 1.0}}]}
     assert "an unknown share of their sum" in beyond_sentences(unknown)[0]
     with opened(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~range")
@@ -120,8 +125,68 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
     table, _ = report.load(Path(done.folder))
     sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])
     last = float(done.job.measured.sums["paid"].last)
-    assert given[0].variances[-1] == pytest.approx(float(sums @ sums) / last**2, rel=0.01)
+    assert given[0].variances[0, -1] == pytest.approx(float(sums @ sums) / last**2, rel=0.01)
     assert given[0].spread * WIDEST**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
+
+
+def with_refunds() -> pa.Table:
+    """A tenth of the payments go back."""
+    table, state = payments(), np.random.default_rng(8)
+    amounts = np.where(state.random(table.num_rows) < 0.1, -np.exp(state.normal(3, 1, table.num_rows)), table["paid"])
+    return table.set_column(table.schema.get_field_index("paid"), "paid", pa.array(np.round(amounts)))
+
+
+def around_zero(statistic: str, **changes: Any) -> dict[str, Any]:
+    content = asked(person=False, **changes)
+    content["sums"]["paid"] |= {"from": "private", "selection": {"share": 0.2, "least": -10_000, "most": WIDEST}}
+    return content | {"workload": [{"marginals": {"of": [["sex"]]}}, {"marginals": {"of": [["work"]]}, statistic: "paid"}]}
+
+
+@pytest.mark.parametrize(
+    ("budget", "statistic"), [("rho", "sum"), ("pure", "mean"), pytest.param("delta", "sum", marks=pytest.mark.slow)]
+)
+def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: str, statistic: str) -> None:
+    content = around_zero(statistic, **BUDGETS[budget])
+    done = small.run(small.write(home.parent / "data", table=with_refunds(), **content), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    (said,) = facts["chosen_ranges"]
+    assert (said["down_to"], said["up_to"]) == (-10_000, WIDEST)
+    assert -WIDEST / 8 < said["from"] < -2
+    assert 100 < said["to"] < WIDEST / 4
+    (column,) = facts["method"]["sums"].values()
+    assert (column["from"], column["to"]) == (said["from"], said["to"])
+    amounts = with_refunds()["paid"].to_numpy()
+    amounts = amounts[np.abs(amounts) >= 0.5]
+    outside = (amounts < said["from"]) | (amounts > said["to"])
+    cut = np.abs(amounts - np.clip(amounts, said["from"], said["to"])).sum() / np.abs(amounts).sum()
+    for truth, name in ((outside.mean(), "amounts_beyond"), (cut, "sum_left_out")):
+        assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
+    assert f"paid counts from {said['from']:,.10g} to {said['to']:,.10g} EUR" in beyond_sentences(facts)[0]
+    made = preliminary_of(done.job.declared)
+    assert isinstance(made, RangeChoice)
+    part = shares(done.job.declared.guarantee.budget.loss, Fraction(1, 5))[0]
+    assert made.rule == counts_by_size(WIDEST, part, "add-remove", each=1, parts=WHOLES, below=10_000)
+    found = verify.verify(Path(done.folder))
+    assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
+
+
+@pytest.mark.parametrize("statistic", ["sum", "mean"])
+def test_predicted_errors_are_those_of_the_range_that_is_chosen(home: Path, statistic: str) -> None:
+    """Whatever its shape: of sums, those of a plan over that range; of means, as much smaller as the range."""
+    context = Context(home, Store(home / "store"), inline(), silent)
+    before = preliminary_of(load(small.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))))
+    assert isinstance(before, RangeChoice)
+    planned = partial(selecting.planned_errors, context, before)
+    errors, found = before.errors(planned), before._signed(None)
+    sums = {}
+    for low, high in ((0, 6), (4, 9), (7, 3), (9, 9)):
+        ends = int(found.lowest[low]), int(found.highest[high])
+        each, weight = before._of_sums(planned(ends))[0], max(ends) ** 2 / SHAPE**2
+        sums[low, high] = errors.variances[low, high] / (each * weight)  # the plan weighs sums by its own range
+    if statistic == "sum":
+        assert all(ratio == pytest.approx(1, rel=0.1) for ratio in sums.values())
+    assert errors.variances[0, 6] < errors.variances[7, 6] < errors.variances[9, 9]
+    assert errors.spread * SHAPE**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +194,12 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
     [
         ({"selection": None}, {}, "add 'selection"),
         ({"to": 50}, {}, "'selection' chooses a bound"),
-        ({"from": 5}, {}, "from zero on"),
+        ({"from": 5}, {}, "around zero"),
+        ({"from": "private"}, {}, "'from: private' chooses both ends"),
+        ({"from": "private", "to": 50, "selection": None}, {}, "'from: private' chooses both ends"),
+        ({"from": "private", "selection": {"most": 50, "least": 10}}, {}, "beneath and above zero"),
+        ({"from": "private", "step": 3, "selection": {"most": 51, "least": -10}}, {}, "whole numbers of steps"),
+        ({"selection": {"most": 50, "least": -10}}, {}, "set 'from: 0', or 'from: private'"),
         ({"most_per_person": WIDEST}, {}, "goes without 'most_per_person'"),
         ({"selection": {"share": 1, "most": WIDEST}}, {}, "'share' lies between 0 and 1"),
         ({"step": 100}, {"workload": [{"marginals": {"of": [["sex"]]}, "variance": "paid"}]}, "sums and means of it alone"),

@@ -12,7 +12,7 @@ import pytest
 from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
 from dpdist.domain.amounts import Amounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import UNIT_BITS, counts_by_size
+from dpdist.privacy.bounds import UNIT_BITS, CountsBySize, counts_by_size
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond, persons, sources
 from tests.often import always
@@ -56,29 +56,32 @@ RECORDS: dict[str, dict[str, Any]] = {
 }
 
 
-def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_parquet) -> np.ndarray:
-    """Records that count by their amount, up to four steps."""
+def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_parquet, *, below: int = 0) -> np.ndarray:
+    """Records that count by their amount, up to four steps, and from so many beneath zero."""
     folder.mkdir(parents=True)
     source = sources.source_of(form(data, folder), columns={}, **bounds)
-    column = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), MOST), DROP)
+    column = amounts_attribute("a", Amounts(Fraction(-below), Fraction(1), MOST + below), DROP)
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
-    found = beyond.counts_of_amounts(in_parts(source, domain, folder), "a", MOST)
-    return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
+    found = beyond.counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)
+    return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove", below=below).binned(found.counts)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", always(["in groups"], RECORDS))
-def test_amounts_of_one_person_move_as_many_records(tmp_path: Path, name: str, neighbours: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "below"), always([("in groups", 0), ("of a person", 3)], [*((name, 0) for name in RECORDS), ("of a person", 3)])
+)
+def test_amounts_of_one_person_move_as_many_records(tmp_path: Path, name: str, neighbours: Any, below: int) -> None:
     """Every person goes, comes or changes; records of one amount add up to as much as the noise takes for granted, and no more."""
     bounds = RECORDS[name]
     each = bounds["most_records"] * bounds.get("most_groups", 1)
     protection = Protection.from_facts({"neighbours": neighbours, **{k: v for k, v in bounds.items() if k != "most_groups"}})
-    base = by_amount(AMOUNTS, tmp_path / "base", bounds)
-    moved = [by_amount(data, tmp_path / str(n), bounds) - base for n, data in enumerate(changed(AMOUNTS, protection))]
+    base = by_amount(AMOUNTS, tmp_path / "base", bounds, below=below)
+    neighbouring = enumerate(changed(AMOUNTS, protection))
+    moved = [by_amount(data, tmp_path / str(n), bounds, below=below) - base for n, data in neighbouring]
     squared, length = max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
     unit = 2**UNIT_BITS
-    gaussian = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, each=each)
-    laplace = counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, each=each)
+    gaussian = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, each=each, below=below)
+    laplace = counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, each=each, below=below)
     assert squared * unit**2 <= gaussian.noise.scale**2
     assert length * unit <= laplace.noise.scale
     assert squared * unit**2 >= (0.2 if each > 1 else 0.9) * gaussian.noise.scale**2  # below, all of a person's are alike
@@ -101,6 +104,24 @@ def test_amounts_are_counted_alike_in_files_and_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(by_amount(AMOUNTS, tmp_path / "one", RECORDS["promised"]), parts)
     steps = [min(max(a, 0), MOST) for _, a, b in AMOUNTS if a is not None and b in ("x", "y")]
     assert parts.tolist() == [steps.count(k) for k in range(1, MOST + 1)]
+
+
+def test_amounts_beneath_zero_have_bins_of_their_own(tmp_path: Path) -> None:
+    found = by_amount(AMOUNTS, tmp_path / "data", RECORDS["promised"], below=3)
+    steps = [min(max(a, -3), MOST) for _, a, b in AMOUNTS if a is not None and b in ("x", "y")]
+    assert found.tolist() == [steps.count(k) for k in (*range(1, MOST + 1), -1, -2, -3)]
+
+
+def test_a_record_that_is_in_two_bins_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Had amounts beneath zero been counted above it, too, one person would move more than the noise hides."""
+    binned = CountsBySize.binned
+    monkeypatch.setattr(CountsBySize, "binned", lambda self, counts: binned(self, counts + counts[::-1]))
+    bounds, data = RECORDS["of a person"], (*AMOUNTS, *(("w", -2, "x"),) * 2)
+    protection = Protection.from_facts({"neighbours": "add-remove", **bounds})
+    base = by_amount(data, tmp_path / "base", bounds, below=MOST)
+    neighbouring = enumerate(changed(data, protection))
+    moved = [by_amount(each, tmp_path / str(n), bounds, below=MOST) - base for n, each in neighbouring]
+    assert max(int((each**2).sum()) for each in moved) > bounds["most_records"] ** 2
 
 
 def test_files_and_forms_agree(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +18,11 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import discrete_gaussian
 from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.privacy.selection import selection
+from dpdist.records import beyond as counting
 from dpdist.records import names, sources
 from dpdist.records.names import Names, names_of
 from tests.often import always
-from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed
+from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
 PROTECTIONS = [
@@ -40,7 +44,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection) -> dict
         "counts": "n" if form == "counts" else None,
     }
     source = sources.source_of(where, columns={}, **facts)
-    found = names_of(source, DOMAIN, "b", frozenset({"other", "none"}), 100)
+    found = names_of(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), 100)
     return dict(zip(found.names, found.counts.tolist(), strict=True))
 
 
@@ -74,8 +78,38 @@ def test_counts_of_names_move_as_declared(tmp_path: Path, form: str, protection:
     assert 0 < own <= distance.records
 
 
+@pytest.mark.parametrize("parts", [1, 2, 7])
+@pytest.mark.parametrize("pending", [1, 3, 1000])
+def test_names_are_counted_alike_in_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, pending: int
+) -> None:
+    """Of each person the first two records that have a name, in the order of files and rows, however persons are dealt out."""
+    monkeypatch.setattr(counting, "parts_of", lambda *given: parts)
+    monkeypatch.setattr(counting, "pending_rows", lambda *given: pending)
+    data: Data = (*BASE, *((f"p{number % 5}", number, f"town {number % 11 % 4}") for number in range(60)))
+    own: dict[str, list[str]] = {}
+    for who, _, name in data:
+        if name:
+            own.setdefault(who, []).append(name)
+    expected = Counter(name for some in own.values() for name in some[:2])
+    assert counted(data, "parquet", tmp_path / "data", ProtectedPersons("add-remove", 2, "who")) == expected
+
+
 def test_names_and_their_counts_show_nowhere() -> None:
     assert repr(Names(("maria", "jan"), np.array([12345, 67890]), 777)) == "Names()"
+
+
+def test_persons_who_are_in_several_parts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Had a person another key in each batch, more of their records would count than the noise hides."""
+    hashed, places = names.person_hashes, count()
+
+    def by_batch(*given: Any) -> tuple[np.ndarray, np.ndarray]:
+        hashes, absent = hashed(*given)
+        return hashes + np.uint64(next(places)), absent
+
+    monkeypatch.setattr(names, "person_hashes", by_batch)
+    protection = ProtectedPersons("add-remove", 2, "who")
+    assert moved(tmp_path, "folder", protection)[0] > protection.distance.records**2
 
 
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def _guarantee(content: Content) -> dict[str, Any]:
     """The registry's sections on the definition of privacy and on the loss."""
     certificate, privacy = content.certificate, content.certificate["privacy"]
     pure = privacy["noise"] == "Laplace"
-    variant = "Zero-concentrated DP" if certificate.get("selection") is None else "Approximate DP"
+    variant = "Zero-concentrated DP" if "selections" not in certificate else "Approximate DP"
     parameters = {"epsilon": privacy["epsilon"]} | (
         {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
     )
@@ -141,17 +141,16 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
 
 def _declared(certificate: dict[str, Any]) -> str:
     """Where the attributes' values come from."""
-    selection, edges = certificate.get("selection"), certificate.get("chosen_edges", ())
+    names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
     found = [
+        f"the names of {each['attribute']!r}: Gaussian thresholding selected them under rho = {each['rho']} and delta = "
+        f"{each['delta']:.3g}, which are part of the loss"
+        for each in names
+    ]
+    found += [
         f"the bins of {each['of']!r}: the exponential mechanism chose their edges under rho = {each['rho']}, which is part of the loss"
         for each in edges
     ]
-    if selection is not None:
-        found.insert(
-            0,
-            f"the names of {selection['attribute']!r}: Gaussian thresholding selected them under rho = {selection['rho']} and delta = "
-            f"{selection['delta']:.3g}, which are part of the loss",
-        )
     if not found:
         return "Attributes, queries and budget are declared in the spec, never read from the records"
     return f"Attributes, queries and budget are declared in the spec, but for {'; and '.join(found)}"

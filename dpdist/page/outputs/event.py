@@ -37,9 +37,9 @@ def _facts(content: Content) -> dict[str, Any]:
     fails is no event; ``failure`` is taken off the delta.
     """
     certificate = content.certificate
-    privacy, selection = certificate["privacy"], certificate.get("selection")
+    privacy, selections = certificate["privacy"], certificate.get("selections", ())
     gaussian = privacy["noise"] == "Gaussian"
-    failure = 0.0 if selection is None else selection["delta"]
+    failure = sum((each["delta"] for each in selections), 0.0)
     return {
         "format": 1,
         "release": content.release,

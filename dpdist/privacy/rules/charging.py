@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from dpdist.errors import ApprovalsMissing, BudgetExceeded, LedgerError, ReleaseConflict
 from dpdist.privacy.accounting import NOTHING, Cap, Loss
-from dpdist.privacy.charges import SELECTION, Charge, StreamPart, price_of_extension
+from dpdist.privacy.charges import Charge, StreamPart, price_of_extension
 from dpdist.privacy.facts import cap_facts, loss_facts
 from dpdist.privacy.protection import ProtectedPersons, Protection
 from dpdist.privacy.receipts import OF_RECORDS, Receipt
@@ -208,7 +208,7 @@ def check_fits(account: Account, cap: Cap, charge: Charge, loss: Loss) -> None:
         return
     if loss.failure and together.failure > cap.selection:
         raise LedgerError(
-            f"the selection of names for {charge.release.removesuffix(SELECTION)!r} needs a delta of {float(charge.loss.failure):g}; of "
+            f"the selection of names for {charge.release.partition('~')[0]!r} needs a delta of {float(charge.loss.failure):g}; of "
             f"the {float(cap.selection):g} that the cap of {charge.dataset!r} sets aside for them {float(account.spent.failure):g} is "
             f"spent: lower the selection's delta, or give the cap more with 'dpdist ledger cap {charge.dataset} --selection ... --why ...'"
         )
