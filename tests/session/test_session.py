@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import yaml
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
@@ -24,6 +25,7 @@ from dpdist.release.context import PRIVATE_STAGES, running, silent
 from dpdist.release.trades import compared
 from dpdist.session import PlannedRelease, progress
 from dpdist.spec import assumed, load
+from dpdist.spec.found_first import LeftOut
 from tests import small
 from tests.often import always, first_of
 from tests.release.test_trades import ASKED
@@ -340,8 +342,10 @@ OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
 def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
     protect, asked, more, measured = OF_LEFT_OUT[name]
     planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.1), **more)
-    assert ("left_out" in planned.content) == measured
+    found = [type(each.declared.guarantee.names) for each in planned.job.guarantee.found]
+    assert (LeftOut in found) == measured
     assert "None" not in planned.to_yaml()
+    assert planned.job.guarantee.stated == load(yaml.safe_load(planned.to_yaml()), records=False).guarantee.stated
 
 
 def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
