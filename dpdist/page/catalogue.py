@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import yaml
@@ -82,6 +83,14 @@ def entries(found: Sequence[Edition]) -> list[CatalogueEntry]:
         replaces, replaced_by = same[place - 1] if place else "", same[place + 1] if place + 1 < len(same) else ""
         out.append(CatalogueEntry(one, title, published, place + 1, replaces, replaced_by))
     return out
+
+
+def name_of(entries: Sequence[CatalogueEntry]) -> str:
+    """What a site is called: what its releases' titles have in common up to their end or a mark; its data set where that is nothing."""
+    titles = [each.title for each in entries if each.title != each.edition.release]
+    common = "".join(letters[0] for letters in takewhile(lambda some: len(set(some)) == 1, zip(*titles, strict=False)))
+    marked = re.match(r"(.*\S)\s*[,:;(–—]", common)
+    return common if common in titles else marked[1] if marked else str(entries[-1].edition.certificate["dataset"])
 
 
 def changed_since(found: Sequence[Edition], answers: Mapping[str, Answers], newest: int) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ ElementTree.register_namespace("atom", _ATOM)
 
 def write(
     folder: Path,
-    dataset: str,
+    name: str,
     entries: Sequence[CatalogueEntry],
     changed: Mapping[str, Sequence[str]],
     *,
@@ -33,6 +33,7 @@ def write(
     """``feed.json`` and ``calendar.ics``, and ``feed.xml`` with an address; the newest release first.
 
     Args:
+        name: what the site is called.
         changed: sentences about what changed since the period before, by release.
         address: where the site will be, such as https://example.org/tables.
         coming: the days of the next releases.
@@ -52,20 +53,20 @@ def write(
     ]
     feed = {
         "version": "https://jsonfeed.org/version/1.1",
-        "title": say("{dataset}: differentially private releases", dataset=dataset),
+        "title": say("{dataset}: differentially private releases", dataset=name),
         "items": items,
     }
     if address is not None:
         feed |= {"home_page_url": base, "feed_url": f"{base}feed.json"}
-        (folder / "feed.xml").write_text(_rss(dataset, base, newest, told), encoding="utf-8")
+        (folder / "feed.xml").write_text(_rss(name, base, newest, told), encoding="utf-8")
     (folder / "feed.json").write_text(json.dumps(feed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "calendar.ics").write_bytes(_calendar(dataset, base, entries, told, coming).encode())
+    (folder / "calendar.ics").write_bytes(_calendar(name, base, entries, told, coming).encode())
 
 
-def _rss(dataset: str, base: str, newest: Sequence[CatalogueEntry], told: Mapping[str, str]) -> str:
+def _rss(name: str, base: str, newest: Sequence[CatalogueEntry], told: Mapping[str, str]) -> str:
     root = ElementTree.Element("rss", version="2.0")
     channel = ElementTree.SubElement(root, "channel")
-    title, about = say("{dataset}: differentially private releases", dataset=dataset), say("New and revised tables.")
+    title, about = say("{dataset}: differentially private releases", dataset=name), say("New and revised tables.")
     _texts(channel, title=title, link=base, description=about)
     itself = {"href": f"{base}feed.xml", "rel": "self", "type": "application/rss+xml"}
     ElementTree.SubElement(channel, f"{{{_ATOM}}}link", itself)
@@ -73,7 +74,7 @@ def _rss(dataset: str, base: str, newest: Sequence[CatalogueEntry], told: Mappin
         release = each.edition.release
         item = ElementTree.SubElement(channel, "item")
         _texts(item, title=each.name, link=f"{base}{release}/index.html", description=told[release])
-        ElementTree.SubElement(item, "guid", isPermaLink="false").text = f"{dataset}/{release}"
+        ElementTree.SubElement(item, "guid", isPermaLink="false").text = f"{each.edition.certificate['dataset']}/{release}"
         if each.published:
             midnight = datetime(each.published.year, each.published.month, each.published.day, tzinfo=UTC)
             _texts(item, pubDate=format_datetime(midnight))
@@ -86,10 +87,11 @@ def _texts(parent: ElementTree.Element, **texts: str) -> None:
 
 
 def _calendar(
-    dataset: str, base: str, entries: Sequence[CatalogueEntry], told: Mapping[str, str], coming: Sequence[date]
+    name: str, base: str, entries: Sequence[CatalogueEntry], told: Mapping[str, str], coming: Sequence[date]
 ) -> str:
     """iCalendar (RFC 5545): a day for each release and revision, and for those that are announced."""
-    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//dpdist//site//EN", f"X-WR-CALNAME:{_escaped(dataset)}"]
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//dpdist//site//EN", f"X-WR-CALNAME:{_escaped(name)}"]
+    dataset = entries[-1].edition.certificate["dataset"]
     for each in entries:
         if each.published:
             release = each.edition.release
@@ -98,7 +100,7 @@ def _calendar(
                 f"{release}@{dataset}", each.published, each.name, [f"DESCRIPTION:{_escaped(told[release])}", *link]
             )
     for on in coming:
-        lines += _event(f"{on}@{dataset}", on, say("{dataset}: next release", dataset=dataset), [])
+        lines += _event(f"{on}@{dataset}", on, say("{dataset}: next release", dataset=name), [])
     return "".join(f"{_folded(line)}\r\n" for line in [*lines, "END:VCALENDAR"])
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpdist.language import say
+
 FORMULA = r"^'*[=+\-@\t\r]"
 """Texts that spreadsheets would run, or would be taken for such after an apostrophe was taken away."""
 SHORT_BYTES = 2**21
@@ -50,9 +52,18 @@ def column_of(name: str) -> str:
     return f"attribute_{name}" if name in reserved else name
 
 
+def _up_to(value: str) -> str:
+    """The value of a cumulative count in the language that is spoken."""
+    return say("up to {label}", label=value.removeprefix("up to ")) if value.startswith("up to ") else value
+
+
 def titled(row: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """The query of a published row with titles in place of names; as it is where it has a name of its own."""
-    query = str(row["query"])
-    given = {f"{name} {value}": f"{title} {value}" for name, title in titles.items() if (value := row.get(column_of(name)))}
+    query, cumulative = str(row["query"]), str(row.get("group")).startswith("cdf of ")
+    given = {
+        f"{name} {value}": f"{title} {_up_to(value) if cumulative else value}"
+        for name, title in titles.items()
+        if (value := row.get(column_of(name)))
+    }
     parts = sorted(given, key=query.find)
     return ", ".join(given[part] for part in parts) if parts and ", ".join(parts) == query else query

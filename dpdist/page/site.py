@@ -72,6 +72,7 @@ def _write(
     called = titles_of(found)
     answers = {one.release: answers_of(one, called[one.release]) for one in found}
     entries = catalogue.entries(found)
+    name, budgets = catalogue.name_of(entries), [budget for budget in budgets if budget.dataset == dataset]
     links = dict(zip([one.release for one in found], links_of(found), strict=True))
     changed = catalogue.changed_since(found, answers, feed.MOST_ENTRIES)
     noted, seen = seen_by(target), dict[str, tuple[str, str]]()
@@ -81,13 +82,13 @@ def _write(
             for one in found:
                 seen[one.release] = _copy(one, draft / one.release, target / one.release, noted.get(one.release))
             (draft / "index.html").write_text(
-                index(dataset, entries, answers, budgets, links, coming, address), encoding="utf-8"
+                index(name, entries, answers, budgets, links, coming, address), encoding="utf-8"
             )
-            (draft / "methodology.html").write_text(methodology(dataset, found, budgets), encoding="utf-8")
+            (draft / "methodology.html").write_text(methodology(name, found, budgets), encoding="utf-8")
             if (pair := comparison.newest_pair(found)) is not None:
-                (draft / "compare.html").write_text(comparison.page(dataset, found, answers, pair), encoding="utf-8")
-            (draft / "search.html").write_text(searching.page(dataset, found, answers, links), encoding="utf-8")
-            feed.write(draft, dataset, entries, changed, address=address, coming=coming)
+                (draft / "compare.html").write_text(comparison.page(name, found, answers, pair), encoding="utf-8")
+            (draft / "search.html").write_text(searching.page(name, found, answers, links), encoding="utf-8")
+            feed.write(draft, name, entries, changed, address=address, coming=coming)
             note_seen(draft, seen)
             drafts.replace(target, draft)
     except OSError as error:
@@ -142,7 +143,7 @@ def links_of(found: Sequence[Edition]) -> list[str]:
 
 
 def index(
-    dataset: str,
+    name: str,
     entries: Sequence[CatalogueEntry],
     answers: Mapping[str, Answers],
     budgets: Sequence[DatasetBudget],
@@ -153,7 +154,7 @@ def index(
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
     found = [each.edition for each in entries]
     newest = found[-1]
-    charts = [chart for kind in alike(found) for chart in _charts(dataset, kind, answers, whole=kind == found)]
+    charts = [chart for kind in alike(found) for chart in _charts(name, kind, answers, whole=kind == found)]
     rows = [
         {
             "entry": each,
@@ -164,7 +165,7 @@ def index(
         for each in entries
     ]
     return template("site.html").render(
-        dataset=dataset,
+        dataset=name,
         assets=assets(publisher=newest.look),
         rows=rows[::-1],
         most=MOST_LISTED,
@@ -178,11 +179,11 @@ def index(
         compared=comparison.newest_pair(found) is not None,
         most_cards=MOST_FINDINGS,
         unchanged=[part["name"] for part in charts if part["unchanged"]],
-        budget=_budget([budget for budget in budgets if budget.dataset == dataset]),
+        budget=_budget(budgets),
     )
 
 
-def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers], *, whole: bool) -> list[dict[str, Any]]:
+def _charts(name: str, kind: Sequence[Edition], answers: Mapping[str, Answers], *, whole: bool) -> list[dict[str, Any]]:
     """The series of releases that count the same; titles say of which they are unless all do."""
     newest = kind[-1]
     words = Words.of(newest.certificate)
@@ -193,7 +194,7 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
             "findings": [text] if text else [],
             "unchanged": not text and not np.isnan(figure.half).any(),
             "small": small(figure),
-            "figures": [plot(figure, "", newest.release, dataset, words.counted)],
+            "figures": [plot(figure, "", newest.release, name, words.counted)],
         }
         for figure, text in (
             (replace(each, name=words.heading(each.title, words.names)), text) for each, text in trends(kind, answers)
@@ -201,11 +202,11 @@ def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers
     ]
 
 
-def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget]) -> str:
+def methodology(name: str, found: Sequence[Edition], budgets: Sequence[DatasetBudget]) -> str:
     """How the newest release was made, from its certificate, which was written from its spec."""
     newest = found[-1]
     return template("methodology.html").render(
-        dataset=dataset,
+        dataset=name,
         assets=assets(publisher=newest.look),
         newest=newest,
         facts=newest.certificate,
@@ -213,7 +214,7 @@ def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Datase
         exclusions=exclusions(newest.certificate),
         found=found_in_records(newest.certificate),
         releases=len(found),
-        budgets=[budget for budget in budgets if budget.dataset == dataset],
+        budgets=budgets,
     )
 
 

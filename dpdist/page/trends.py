@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dpdist.language import later, say
+from dpdist.language import later, say, spoken
 from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import day
@@ -69,7 +69,7 @@ def answers_of(one: Edition, called: Mapping[str, str]) -> Answers:
     if not report.has_rows(one.folder) or one.certificate["queries"] > MOST_ROWS:
         return {}
     out: Answers = {}
-    named = any(name != title for name, title in called.items())
+    named = spoken().code != "en" or any(name != title for name, title in called.items())
     for row in report.first_rows(one.folder, group=None, limit=0)[0]:
         answer, *interval = (row[name] for name in NUMBERS)
         query = titled(row, called) if named else row["query"]

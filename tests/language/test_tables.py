@@ -9,6 +9,7 @@ import string
 import pytest
 
 from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
+from dpdist.page import rows
 from dpdist.page.words import asked, names_its_steps, titled
 from tests.language import said
 
@@ -69,6 +70,22 @@ def test_powers_of_ten_are_raised_in_numbers_and_never_in_names() -> None:
         assert say("{gap:.1e}", gap=2.5e-7) == "2,5\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10⁻⁷"
         assert recalled("3 categories: 2e-07, 1,000, 2.5") == "3 Kategorien: 2e-07, 1,000, 2.5"
         assert recalled("30 categories: 1.5, records and 28 more") == "30 Kategorien: 1.5, records und 28 weitere"
+
+
+def test_queries_of_a_site_are_in_its_language_and_names_of_values_as_they_are_written() -> None:
+    row = {"query": "side up to 5, hour up to 7", "side": "up to 5", "hour": "up to 7", "group": "cdf of hour by side"}
+    with speaking("de"):
+        assert rows.titled({**row, "query": "hour up to 7", "side": ""}, {"hour": "Stunde"}) == "Stunde bis 7"
+        plain = {**row, "query": "side up to 5", "hour": "", "group": "side"}
+        assert rows.titled(plain, {"side": "Seite"}) == "Seite up to 5"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [("fr", "de tout groupe de 1 et 2 attributs"), ("es", "de cualquier grupo de 1 y 2 atributos")]
+)
+def test_tables_of_any_attributes_are_told_in_one_piece(code: str, told: str) -> None:
+    with speaking(code):
+        assert recalled("counts of every combination of values of any 1 and 2 attributes").endswith(told)
 
 
 def test_dates_are_written_as_a_language_does() -> None:

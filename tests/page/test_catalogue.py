@@ -50,6 +50,38 @@ def found(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[e
     return editions.releases_in(Path("releases"), "visits")[0]
 
 
+@pytest.mark.parametrize(
+    ("titles", "called"),
+    [
+        (
+            ["Rentals in Washington, week of 2011-06-06", "Rentals in Washington, week of 2011-06-13"],
+            "Rentals in Washington",
+        ),
+        (["Rentals (May)", "Rentals (June)", "w3"], "Rentals"),
+        (["Rentals of 2011-06-06", "Rentals of 2011-06-13"], "visits"),
+        (["Rentals", "Rentals"], "Rentals"),
+        (["w1"], "visits"),
+    ],
+)
+def test_a_site_is_called_what_its_titles_have_in_common(titles: list[str], called: str) -> None:
+    ones = [editions.Edition(Path(), {"release": f"w{k}", "dataset": "visits"}) for k in range(1, len(titles) + 1)]
+    entries = [catalogue.CatalogueEntry(one, title, None, 1, "", "") for one, title in zip(ones, titles, strict=True)]
+    assert catalogue.name_of(entries) == called
+
+
+def test_a_site_is_headed_by_its_title_and_names_its_data_set(found: list[editions.Edition]) -> None:
+    for one in found:
+        titled = one.folder / "citation.json"
+        titled.write_text(titled.read_text().replace("Visits of", "Visits, week of"))
+    site.write("visits", found, (), Path("site"), address="https://example.org/v")
+    index = Path("site/index.html").read_text()
+    assert re.search(r"<h1>Visits</h1>\n<p[^>]*>Data set <code>visits</code>", index)
+    assert "<title>Visits: differentially private releases</title>" in index
+    assert "<h1>Methodology of Visits</h1>" in Path("site/methodology.html").read_text()
+    assert b"X-WR-CALNAME:Visits\r\n" in Path("site/calendar.ics").read_bytes()
+    assert ">visits/w1</guid>" in Path("site/feed.xml").read_text()
+
+
 def test_calendar_of_releases_revisions_and_what_comes(found: list[editions.Edition]) -> None:
     coming = [datetime.date(2026, 12, 7), datetime.date(2026, 11, 30)]
     site.write("visits", found, (), Path("site"), address="https://example.org/v", coming=coming)
