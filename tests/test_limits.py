@@ -97,7 +97,6 @@ WHY_NOT = {
     "records.columns.MOST_TEXTS": "how many texts a suggested spec lists",
     "records.formats.base.BATCH_ROWS": MEMORY,
     "records.formats.json_lines.LONGEST_BYTES": REFUSAL,
-    "records.names.SORTED_COPIES": REFUSAL,
     "grids.nested.LINE_COPIES": "how much a held table takes: tests shrink the size at which one is held",
     "records.partials.DENSE_COPIES": "whether tasks write pairs: tests count both ways",
     "records.types._PLAIN": REACHED,

@@ -154,14 +154,14 @@ def _installed(package: str) -> Any:
 
 
 NOTEBOOK_ROWS = 10
-PICTURES, LARGEST = 2, 64 * 1024
+PICTURES, LARGEST_PICTURE = 2, 64 * 1024
 """Charts that a notebook shows of a page, and characters of one: it stores them with its cell."""
 CHART = re.compile(r'<svg class="wide"(?: [^<>]*)? aria-label="([^"<>]*)"[^<>]*>.*?</svg>', re.DOTALL)
 
 
 def pictures(page: str) -> str:
     """The first charts of a page with their intervals, as images, which run no script and take no style of the notebook."""
-    drawn = (found for found in CHART.finditer(page) if len(found[0]) <= LARGEST and "<use" not in found[0])
+    drawn = (found for found in CHART.finditer(page) if len(found[0]) <= LARGEST_PICTURE and "<use" not in found[0])
     return "".join(
         f'<p>{found[1]}<br><img alt="{found[1]}" style="max-width:100%" src="data:image/svg+xml;base64,'
         f'{base64.b64encode(standalone(found[0]).encode()).decode()}"></p>'

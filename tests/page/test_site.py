@@ -227,7 +227,7 @@ def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
         site.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("out/site"))
 
 
-def test_answers_in_every_form(home: Path) -> None:
+def test_answers_in_every_form(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow, pandas, Polars and xarray say the same; a notebook shows the first rows and the guarantee."""
     small.write(home.parent / "data")
     content: dict[str, Any] = {**small.spec(), "records": {"path": str(home.parent / "data" / "records.parquet")}}
@@ -253,6 +253,8 @@ def test_answers_in_every_form(home: Path) -> None:
         assert all(part in chart for part in ("prefers-color-scheme:dark", "with 95 % intervals", "background:var(--paper)"))
         assert chart.replace(chart[chart.index("<style>") : chart.index("</style>") + 8], "") in Path(done.page).read_text()
     assert len(shown) < 100_000
+    monkeypatch.setattr("dpdist.page.notebook.LARGEST_PICTURE", 100)
+    assert "data:image" not in done._repr_html_()
     assert "certified within" in dp.plan(content, engine="inline")._repr_html_()
     assert done.certificate["release"] == "small-1"
     (Path(done.folder) / "answers.csv").write_text("altered")

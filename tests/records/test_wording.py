@@ -30,6 +30,8 @@ OF_THE_SPEC = {
     "binned[name]",
     "both",
     "candidates",
+    "self.attribute",
+    "self.candidates",
     "column",
     "declared",
     "', '.join(domain.names)",
