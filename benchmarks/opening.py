@@ -1,6 +1,8 @@
 """How long a page keeps Chromium's main thread busy until it stands: medians over fresh browser contexts.
 
-    python benchmarks/opening.py releases/census-2026-11/index.html [MORE ...] [--repeats 7] [--out FILE]
+    python benchmarks/opening.py releases/census-2026-11/index.html [MORE ...] [--large] [--repeats 7] [--out FILE]
+
+With ``--large`` also the pages of `hundred` and `million`, which it publishes first, in a folder that goes away.
 
 CPU seconds of the main thread as the browser counts them (DevTools, Performance.getMetrics), from an empty tab to half a second after the
 event `load`: all tasks, and of these scripts, style and layout; then of one search in the table of answers. On a desk (1400 x 900) and on
@@ -10,17 +12,52 @@ a phone (390 x 844). Seconds of tasks by the clock, which the browser counts by 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import yaml
 from playwright.sync_api import Browser, sync_playwright
 
 from flows.pictures import BROWSERS
 
 SCREENS = {"desk": (1400, 900), "phone": (390, 844)}
 PARTS = ("TaskDuration", "ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
+
+
+LARGE = {"hundred": (301, 301), "million": (1000, 1001)}
+"""Values of two attributes, of which all tables of one and of two are asked: 91,203 and 1,003,001 answers."""
+
+
+def large(folder: Path) -> list[Path]:
+    """The pages of the large releases, which are published in a folder."""
+    os.environ["DPDIST_HOME"] = str(folder / "home")
+    command = [sys.executable, "-m", "flows.cli"]
+    subprocess.run([*command, "keys", "init"], check=True, capture_output=True)
+    state = np.random.default_rng(1)
+    for release, sizes in LARGE.items():
+        columns = {f"attribute {k}": state.binomial(size - 1, 0.3, 200_000) for k, size in enumerate(sizes)}
+        pa.parquet.write_table(pa.table(columns), folder / f"{release}.parquet")
+        spec = {
+            "release": release,
+            "records": {"path": f"{release}.parquet"},
+            "domain": {name: {"from": 0, "to": size - 1} for name, size in zip(columns, sizes, strict=True)},
+            "workload": [{"marginals": {"ways": [1, 2]}}],
+            "budget": {"epsilon": 1, "delta": 1e-9},
+            "ledger": {"dataset": release, "cap": {"epsilon": 1, "delta": 1e-9}},
+            "output": {"folder": str(folder / release)},
+        }
+        (folder / f"{release}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+        subprocess.run([*command, "run", str(folder / f"{release}.yaml")], check=True, capture_output=True)
+    return [folder / release / "index.html" for release in LARGE]
 
 
 def opened(browser: Browser, page: Path, screen: str) -> list[float]:
@@ -48,7 +85,8 @@ def opened(browser: Browser, page: Path, screen: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pages", type=Path, nargs="+")
+    parser.add_argument("pages", type=Path, nargs="*")
+    parser.add_argument("--large", action="store_true")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -56,10 +94,10 @@ def main() -> None:
         "| page | bytes | screen | main thread, CPU s | scripts | style | layout | a search |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = next(filter(None, map(shutil.which, BROWSERS)))
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        for page in asked.pages:
+        for page in [*asked.pages, *(large(Path(folder)) if asked.large else [])]:
             for screen in SCREENS:
                 runs = zip(*(opened(browser, page, screen) for _ in range(asked.repeats)), strict=True)
                 numbers = " | ".join(f"{median(run):.3f}" for run in runs)

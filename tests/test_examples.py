@@ -107,3 +107,10 @@ def test_destinations_are_named_from_the_records(home: Path) -> None:
     release = small.run(EXAMPLES / "flights" / "destinations.yaml", home)
     labels = {str(row["dest"]) for row in release.answers.arrow.to_pylist()}
     assert {"ATL", "ORD", "LAX", "other destinations"} <= labels
+
+
+def test_the_page_of_the_census_says_whose_it_is(home: Path) -> None:
+    release = example("census", "release.yaml", [{"marginals": {"of": [["sex"]]}}], home, whole=False)
+    page = (Path(release.folder) / "index.html").read_text(encoding="utf-8")
+    for link in ("https://spdx.org/licenses/CC-BY-4.0.html", "mailto:statistics@example.org", "CITATION.cff"):
+        assert f'href="{link}"' in page
