@@ -860,11 +860,16 @@ class Claimed:
         return times * math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
 
     @property
-    def spent_before(self) -> Fraction:
-        """The rho of the choices of bounds, edges and quantiles, and of what the bounds leave out."""
+    def found_before(self) -> list[Fraction]:
+        """The rho of each choice of bounds, edges and quantiles, and of what the bounds leave out."""
         found = [self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles")]
         every = [*found, *(each for name in ("chosen_ranges", "chosen_edges") for each in self.certificate.get(name, ()))]
-        return sum((Fraction(each["rho"]) for each in every if each is not None), Fraction(0))
+        return [Fraction(each["rho"]) for each in every if each is not None]
+
+    @property
+    def spent_before(self) -> Fraction:
+        """The rho of all that was found before the measurement, but for names."""
+        return sum(self.found_before, Fraction(0))
 
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
@@ -872,7 +877,7 @@ class Claimed:
         rho += self.spent_before + self.spent_on_rounds
         if self.laplace and not self.selections:
             near(delta, 0.0, what="delta: ")
-            return (math.isqrt(self.squared - 1) + 1) / self.scale + math.sqrt(2 * self.spent_before)
+            return (math.isqrt(self.squared - 1) + 1) / self.scale + sum(math.sqrt(2 * each) for each in self.found_before)
         if self.laplace:
             raise UncheckedClaim("a selection of names beside Laplace noise")
         for each in self.selections:

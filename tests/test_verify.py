@@ -33,6 +33,7 @@ from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
 from tests.grids import test_rounds
 from tests.release import (
+    test_found_in_turn,
     test_left_out,
     test_persons,
     test_private_bound,
@@ -76,6 +77,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
     "quantiles": {"table": test_left_out.purchases(), **test_quantiles.asked()},
     "quantiles, Laplace noise": {"table": test_left_out.purchases(), **test_quantiles.asked(neighbours="replace-one", **PURE)},
+    "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "long series": {
@@ -152,7 +154,7 @@ MIXED = {"mean error", "largest error"}
 UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
-    **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise"), MIXED),
+    **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
     **dict.fromkeys(("adaptive", "modelled answers"), UNSIGNED | {"answers"} | ERRORS | BOUND),
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
@@ -653,6 +655,9 @@ LIES: dict[str, Lie] = {
     ),
     "a smaller epsilon beside the choice of a range": (
         "a range that is chosen, Laplace noise", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.9),
+    ),
+    "an epsilon with choices that add up as if their noise was Gaussian": (
+        "several choices, Laplace noise", "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * 0.95),
     ),
     "a smaller rho of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", lambda of: of.certificate["left_out"].update(rho="1/1000"),
