@@ -52,6 +52,7 @@ def spec(**changes: Any) -> dict[str, Any]:
         "workload": [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}],
         "budget": {"rho": 0.1},
         "ledger": {"dataset": "small", "cap": {"rho": 0.25}},
+        "left_out": None,
     }
     return {**content, **changes}
 

@@ -50,6 +50,7 @@ domain:
 workload: [{marginals: {of: [[departure], [delay], [departure, delay]]}}]
 """
 SHOP = """
+left_out: null   # which no peer measures
 records: {path: purchases.csv, person: {column: customer, most_records: 3}}
 domain:
   bought: {from: 0, to: 90}

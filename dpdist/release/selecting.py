@@ -53,7 +53,7 @@ def check_before(context: Context, job: Job, measured: Charge) -> None:
     if stages and approvers is not None and approvers.needed:
         raise InvalidInput(
             "approvers sign a spec before a part of its budget is spent: a data set that needs approvals goes without "
-            "'private' categories, edges and bounds, 'left_out' and 'quantiles'"
+            "'private' categories, edges and bounds and 'quantiles', and with 'left_out: null'"
         )
     loss = measured.loss
     for before, _ in stages:

@@ -18,7 +18,6 @@ def python_of(content: Mapping[str, Any]) -> str:
     protect = _protect(dict(records.pop("person", None) or {}))
     more: dict[str, Any] = {"records": records} if records else {}
     more |= {key: each for key, each in content.items() if key not in _SAID}
-    more |= {"left_out": None} if "left_out" not in content and declares_bounds(content) else {}
     more |= {"ledger": ledger} if set(ledger) - {"dataset", "cap"} else {}
     lines = [
         "import dpdist as dp",
@@ -38,12 +37,6 @@ def python_of(content: Mapping[str, Any]) -> str:
         "release = planned.publish(records)",
     ]
     return "\n".join(lines) + "\n"
-
-
-def declares_bounds(content: Mapping[str, Any]) -> bool:
-    """Whether persons or amounts of a spec are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
-    person, sums = content.get("records", {}).get("person", {}), content.get("sums", {})
-    return ("column" in person or bool(sums)) and not any("selection" in each for each in (person, *sums.values()))
 
 
 def _budget(content: Mapping[str, Any]) -> str:

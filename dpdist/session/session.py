@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpdist.domain import Domain
-from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.errors import InvalidSpec
 from dpdist.identities import digest_of
-from dpdist.session.code import declares_bounds
 from dpdist.session.parts import Budget, Persons, Question, Records
 from dpdist.session.planned import PlannedRelease
 from dpdist.session.values import DeclaredValues, attribute
@@ -52,9 +51,8 @@ class Session:
         Args:
             release: its id, which the ledger charges once. Default: the data set with a digest of all that is asked, so that the same
                 plan is the same release and another plan another one.
-            more: other keys of a spec, such as ``title``, ``noise``, ``postprocess`` and ``stream``. Where persons or amounts are bounded,
-                a twentieth of the budget measures what the bounds leave out (``left_out``), where that goes with all that is asked and
-                ``left_out`` is not None.
+            more: other keys of a spec, such as ``title``, ``noise``, ``postprocess`` and ``stream``. ``left_out=None`` spends nothing on
+                what the bounds leave out.
         Raises: InvalidSpec.
         """
         if not self.attributes:
@@ -78,20 +76,5 @@ class Session:
             **self.more,
             **more,
         }
-        if "left_out" not in content and declares_bounds(content):
-            planned = self._named(release, {**content, "left_out": {}})
-            if _composes(planned):
-                return planned
-        return self._named(release, {key: each for key, each in content.items() if key != "left_out" or each is not None})
-
-    def _named(self, release: str | None, content: dict[str, Any]) -> PlannedRelease:
         name = release or f"{self.dataset}-{digest_of('session', content)[:12]}"
         return PlannedRelease({"release": name, **content})
-
-
-def _composes(planned: PlannedRelease) -> bool:
-    """Whether a spec is not refused."""
-    try:
-        return bool(planned.job)
-    except DpdistError:
-        return False

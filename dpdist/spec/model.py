@@ -64,8 +64,9 @@ class ReleaseSpec(SpecPart):
     left_out: LeftOutSpec | None = Field(
         None,
         description="publishes, from a part of the budget, what the declared bounds leave out: the share of persons who have more records "
-        "than count and of records that do not count, and of amounts outside their range, with 95 % intervals. {} takes the defaults. "
-        "Default: the page says that it is not known",
+        "than count and of records that do not count, and of amounts outside their range, with 95 % intervals. {} takes the defaults, "
+        "which hold without it, too, where persons or amounts are bounded, no bound is chosen, and this goes with all that is asked. null "
+        "spends nothing on it, and the page says that it is not known",
         examples=[{"share": 0.05, "most": 1000}],
     )
     quantiles: QuantilesSpec | None = Field(
@@ -139,6 +140,14 @@ class ReleaseSpec(SpecPart):
     output: OutputSpec = Field(
         default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"
     )
+
+    @property
+    def declares_bounds(self) -> bool:
+        """Whether persons or amounts are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
+        person, sums = self.records.person, self.sums.values()
+        return bool(person.column or sums) and not any(
+            each is not None for each in (person.selection, *(column.selection for column in sums))
+        )
 
 
 def json_schema() -> dict[str, Any]:

@@ -114,7 +114,7 @@ SUMS = """
 sums:
 """
 LEFT_OUT = """# A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
-left_out: {}   # without this line the page says that it is not known
+left_out: {}   # null spends all of it on the answers, and the page says that it is not known
 """
 TOTAL = """  - marginals: {{ways: [1]}}
     mean: {name}   # its sum is measured with it; 'sum' in place of 'mean' asks for the sum alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dpdist.spec.explained import explained, located, short, where_of
 from dpdist.spec.job import Job
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.other_bounds import Assumptions
+from dpdist.spec.records import LeftOutSpec
 from dpdist.spec.sources import LOCATIONS
 from dpdist.spec.yaml_text import Lines, Place
 
@@ -163,7 +165,15 @@ def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow
     if records:
         located(spec.records.location.check, ("records",), lines, name)
     others = located(companions, ("postprocess", "consistent_with"), lines, name)
-    compiling = partial(compiled, spec, folder=folder, sizes=sizes, companions=others)
-    job = located(compiling, ("stream", "extended_from"), lines, name)
-    check(job, folder, lines, name)
-    return job
+
+    def made(of: ReleaseSpec) -> Job:
+        job = located(
+            partial(compiled, of, folder=folder, sizes=sizes, companions=others), ("stream", "extended_from"), lines, name
+        )
+        check(job, folder, lines, name)
+        return job
+
+    if "left_out" not in spec.model_fields_set and spec.declares_bounds:
+        with suppress(InvalidSpec):  # where it does not go with all that is asked, nothing is measured
+            return made(spec.model_copy(update={"left_out": LeftOutSpec.model_validate({})}))
+    return made(spec)

@@ -53,6 +53,7 @@ def base() -> Content:
         "workload": [{"marginals": {"of": [["a"], ["b"], ["a", "b"]]}}],
         "budget": {"rho": 0.1},
         "ledger": {"dataset": "pairs", "cap": {"rho": 1}, "shared_records": True},
+        "left_out": None,
     }
 
 

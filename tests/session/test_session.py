@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
+import yaml
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
@@ -23,6 +24,7 @@ from dpdist.release.context import PRIVATE_STAGES, running, silent
 from dpdist.release.trades import compared
 from dpdist.session import PlannedRelease, progress
 from dpdist.spec import assumed, load
+from dpdist.spec.found_first import LeftOut
 from tests import small
 from tests.release.test_trades import ASKED
 
@@ -306,8 +308,9 @@ OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
 def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
     protect, asked, more, measured = OF_LEFT_OUT[name]
     planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.1), **more)
-    assert ("left_out" in planned.content) == measured
+    assert isinstance(planned.job.guarantee.names, LeftOut) == measured
     assert "None" not in planned.to_yaml()
+    assert planned.job.guarantee.stated == load(yaml.safe_load(planned.to_yaml()), records=False).guarantee.stated
 
 
 def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:

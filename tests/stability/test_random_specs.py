@@ -164,7 +164,7 @@ def written(folder: Path, content: Content, data: list[Record], form: str, *, fr
             file.write_table(second, max_chunksize=3)
     path = folder / "release.yaml"
     found = {**content["records"], "path": "records", "empty": "allow"}
-    path.write_text(yaml.safe_dump({"release": "random", **content, "records": found}, sort_keys=False))
+    path.write_text(yaml.safe_dump({"release": "random", "left_out": None, **content, "records": found}, sort_keys=False))
     return path
 
 

@@ -39,12 +39,13 @@ function put(place, key, value) {
 const part = (key) => (spec[key] ??= {});
 const LEFT_OUT_SHARE = 0.05;
 const bounded = () => Boolean(spec.records?.person?.column || Object.keys(spec.sums ?? {}).length);
+const alone = () => !(spec.stream || spec.postprocess?.consistent_with || spec.records?.counts);
 // What bounds leave out is asked for with the first of them and goes with the last; in between it stays as somebody left it.
 function rebound(change) {
-  const before = bounded(), alone = !(spec.stream || spec.postprocess?.consistent_with || spec.records?.counts);
+  const before = bounded();
   change();
   if (!bounded()) delete spec.left_out;
-  else if (!before && alone) spec.left_out = {share: LEFT_OUT_SHARE};
+  else if (!before && alone()) spec.left_out = {share: LEFT_OUT_SHARE};
 }
 
 // ---- the form
@@ -144,8 +145,8 @@ function question(entry, place) {
 }
 
 function leftOut() {
-  const box = make("input", {type: "checkbox", id: "left-out", checked: Boolean(spec.left_out)});
-  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: LEFT_OUT_SHARE} : ""); budget(); at("left-out").focus(); changed(); });
+  const box = make("input", {type: "checkbox", id: "left-out", checked: Boolean(spec.left_out) || (spec.left_out === undefined && alone())});
+  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: LEFT_OUT_SHARE} : null); budget(); at("left-out").focus(); changed(); });
   const share = spec.left_out && input("Share of this release for it", spec.left_out.share ?? LEFT_OUT_SHARE, (text) => put(spec.left_out, "share", number(text)), {type: "number", min: 0, max: 1, step: "any"});
   return [field("Publish what the bounds leave out", box), ...(share ? [share] : [])];
 }
