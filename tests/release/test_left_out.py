@@ -23,6 +23,7 @@ from dpdist.release import selecting
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
+from dpdist.spec.found_first import DeclaredNames, LeftOut
 from tests import small
 from tests.command_line import CommandLine
 from tests.release import test_private_bound
@@ -168,3 +169,25 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
     shown = command("show", str(done.folder)).out
     assert "Counts the first 3 purchases of each person; " in command("plan", str(path)).out
     assert "Counts the first 3 purchases of each person; " in shown
+
+
+def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_path: Path) -> None:
+    """A spec without the key is the one that says ``left_out: {}``; where that does not go with all that is asked, it is as it stands."""
+    bounded = {"records": {"path": "records.parquet", "person": {"column": "person"}}}
+    content = {key: each for key, each in small.spec(**bounded).items() if key != "left_out"}
+    without, asked, declined = (
+        load({**content, **more}, folder=tmp_path) for more in ({}, {"left_out": {}}, {"left_out": None})
+    )
+    assert without.guarantee.stated == asked.guarantee.stated != declined.guarantee.stated
+    assert isinstance(without.guarantee.names, LeftOut)
+    assert without.guarantee.names.share == Fraction(1, 20)
+    plain = {key: each for key, each in content.items() if key != "records"} | {"records": {"path": "records.parquet"}}
+    laplace = {
+        "noise": "laplace",
+        "budget": {"epsilon": 1, "delta": 1e-6},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-5}},
+    }
+    for other in (plain, {**content, **laplace}, {**content, "left_out": None}):
+        assert isinstance(load(other, folder=tmp_path).guarantee.names, DeclaredNames)
+    with pytest.raises(InvalidSpec, match="budget"):
+        load({**content, "budget": {"rho": -1}}, folder=tmp_path)
