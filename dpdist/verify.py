@@ -649,10 +649,12 @@ class Claimed:
             yield weights @ z, square, fourth / np.maximum(square**2, 1e-300)
 
     def by_terms(self, alone: bool) -> Iterator[tuple[Array, Array, Array]]:
-        """By what each term says, added up; ``alone``: by the first term that says everything."""
+        """By what each term says, added up; ``alone``: by the term of the group's own attributes, or the first that says everything."""
         firsts = [0, *itertools.accumulate(term.rows for term in self.terms)]
         for group in self.groups:
-            placed = zip(firsts, self.terms, strict=False)
+            placed = list(zip(firsts, self.terms, strict=False))
+            if not self.adaptive:  # rounds measure no table twice, and say all that lies within one
+                placed.sort(key=lambda each: each[1].axes != group.axes)
             parts = [self.said(group, term, self.z[first : first + term.rows]) for first, term in placed]
             parts = [each for each in parts if each[3]][:1] if alone else parts
             if self.adaptive and not parts:  # such answers are those of a model, and have no standard error
