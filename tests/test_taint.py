@@ -36,7 +36,7 @@ from flows.observed import watch
 from tests import forked, small
 from tests.marked import DOMAIN, FAULTS, GOOD, MARK, ROWS, SOURCES, Given, as_folder
 from tests.observed.test_observed import Receiver, told
-from tests.often import first_of, slow
+from tests.often import always, first_of
 from tests.postgres import Server
 from tests.test_secrets import all_kept
 
@@ -128,7 +128,7 @@ def test_a_refused_release_quotes_nothing(fault: str, source: str, home: Path, h
     heard.check()
 
 
-@pytest.mark.parametrize("source", [case if number % 2 == 0 else slow(case) for number, case in enumerate(SOURCES)])
+@pytest.mark.parametrize("source", always(list(SOURCES)[::2], SOURCES))
 def test_a_published_release_quotes_nothing(source: str, home: Path, heard: Heard) -> None:
     folder = home.parent / "data"
     folder.mkdir()

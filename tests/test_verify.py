@@ -32,6 +32,7 @@ from tests import small
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
 from tests.grids import test_rounds
+from tests.often import always
 from tests.release import (
     test_found_in_turn,
     test_left_out,
@@ -193,7 +194,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in GRID])
+@pytest.mark.parametrize("name", always(ALWAYS, GRID))
 def test_every_claim_of_every_kind_of_release_is_right(name: str, tmp_path: Path) -> None:
     """A claim that is not recomputed is one of those that the files do not let anybody check. Nor does 'dpdist verify' find anything."""
     folder = release_of(name, tmp_path)

@@ -14,7 +14,7 @@ from dpdist.machine.store import Store
 from dpdist.mechanisms.registry import REGISTRY
 from tests.contracts import golden
 from tests.contracts.cases import CASES
-from tests.often import slow
+from tests.often import always, slow
 
 GOLDEN = json.loads(golden.FILE.read_text())
 EVERY = [(name, neighbours) for name, case in CASES.items() for neighbours in case.neighbours]
@@ -45,7 +45,7 @@ def workers() -> Iterator[Engine]:
         yield cluster
 
 
-@pytest.mark.parametrize("name", [name if place % 2 else slow(name) for place, name in enumerate(WAYS)])
+@pytest.mark.parametrize("name", always(WAYS[1::2], WAYS))
 def test_the_same_integers_on_workers(home: Path, name: str, workers: Engine) -> None:
     case = CASES[name]
     case = replace(case, sizes=replace(case.sizes, part_values=3, pending_pairs=7))

@@ -32,7 +32,7 @@ from dpdist.strategies import convolution, singular_value_bound, square_root
 from dpdist.strategies.filters import bound_of_ends
 from dpdist.workloads import Workload, dnf, filtered, union
 from dpdist.workloads.filters import baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
-from tests.often import slow
+from tests.often import always
 
 STEPS = 1100
 SMALL = Sizes(long_steps=100, part_values=777, shard_bytes=8 * 901, pinched_steps=250)
@@ -113,7 +113,7 @@ def in_the_other_order(grid: Any, z: np.ndarray) -> np.ndarray:
     return z.reshape(grid.series, -1).T.ravel()
 
 
-@pytest.mark.parametrize("name", [case if number % 2 == 0 else slow(case) for number, case in enumerate(CASES)])
+@pytest.mark.parametrize("name", always(list(CASES)[::2], CASES))
 def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     workload, find = CASES[name]
     work = workspace(tmp_path)

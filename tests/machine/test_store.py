@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
 from dpdist.machine.store import ArrayPlan, Store, decoded, encoded
-from tests.often import always, slow
+from tests.often import always
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -176,7 +176,7 @@ READ = [*product(["folder"], SHAPES, KINDS), ("s3", (11,), "|b1"), ("s3", (9, 2,
 
 @pytest.mark.parametrize(
     ("store", "shape", "kind"),
-    [case if number % 2 == 0 else slow(case) for number, case in enumerate(READ)],
+    always(list(READ)[::2], READ),
     indirect=["store"],
 )
 def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], kind: str) -> None:
