@@ -13,6 +13,7 @@ from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.protection import Protection
 
 NUMBERS = ("", *(f"-{place}" for place in range(2, 9)))
+"""Of charges of one kind: a release finds as many of each at most."""
 SELECTIONS = tuple(f"~categories{number}" for number in NUMBERS)
 """End the ids of the charges for selections of names, of one attribute each: no release's id can hold them."""
 EDGES = tuple(f"~edges{number}" for number in NUMBERS)

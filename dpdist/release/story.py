@@ -140,9 +140,8 @@ class Release:
         return f"<release of {summary(self.certificate)}; {charged}; in {where}>"
 
     def _repr_html_(self) -> str:
-        with self.place.copied() as folder:
-            page = folder / "index.html"
-            charts = notebook.pictures(page.read_text(encoding="utf-8")) if page.exists() else ""
+        page = self.place / "index.html"
+        charts = notebook.pictures(bytes(page.read()).decode()) if page.exists() else ""
         return notebook.notebook(self.certificate, self.answers.arrow) + charts
 
 
