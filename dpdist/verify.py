@@ -1127,8 +1127,17 @@ class Claimed:
     def counts(self, group: Rows) -> bool:
         """Whether its answers are numbers of records, which suppression compares: no difference, and of each column who has an amount."""
         columns = [axis for axis, each in enumerate(self.facts["attributes"]) if "amounts" in each]
-        present = ((group.along(axis, self.shape[axis]).dense[:, :2] == 1).all() for axis in columns)
-        return group.ends[0] == 0 and all(present)
+        return group.ends[0] == 0 and all(self.takes_alike(group, axis) for axis in columns)
+
+    def takes_alike(self, group: Rows, axis: int) -> bool:
+        """Whether queries take the least and the largest of a column's amounts alike."""
+        if axis not in group.axes:
+            return True
+        joint, place = len(group.factors) < len(group.axes), group.axes.index(axis)
+        sizes = [self.shape[each] for each in group.axes] if joint else [self.shape[axis]]
+        rows = group.factors[0 if joint else place].dense.reshape(-1, *sizes)
+        least, largest = (np.take(rows, value, axis=1 + (place if joint else 0)) for value in (0, 1))
+        return np.array_equal(least, largest)
 
     def given_shown(self, row: Facts, column: str) -> tuple[float, float] | None:
         """The least and the most that an end of the interval of a shown answer may be, given that it exceeds its limit; None far above it.

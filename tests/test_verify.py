@@ -64,7 +64,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     },
     "sums under conditions": {
         "table": test_sums.table(),
-        **test_sums.changes(workload=[test_sums.OR, {**test_sums.OR, "predicates": ["branch == 'a' and age >= 2", "age < 3"]}]),
+        **test_sums.changes(
+            workload=[test_sums.OR, {**test_sums.OR, "predicates": ["branch == 'a' and age >= 2", "age < 3"]}],
+            postprocess={"suppress": {"below": 5}},
+        ),
     },
     "bounded totals": {"table": test_totals.table(), **test_totals.changes()},
     "bounded totals, replace-one": {"table": test_totals.table(), **test_totals.changes(neighbours="replace-one")},
@@ -142,7 +145,7 @@ ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
-    "modelled answers",
+    "modelled answers", "sums under conditions",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,21 +75,35 @@ def unexpected(row: Choice) -> str | None:
     return None if reason is None or any(some <= parts and said in reason for some, said in THREE.items()) else reason
 
 
-def test_a_sample_is_released(tmp_path: Path) -> None:
-    """Specs of one part from each room, down to the page: every part that reads records of this machine is in one of them.
+def of_this_machine(seed: int = 0) -> list[Choice]:
+    """Specs of one part from each room: every part that reads records of this machine is in one of them."""
+    return [row for row in covering(seed) if row.get("sources") not in ("PostgreSQL", "Delta") and refusal(row) is None]
 
-    What the ledger and the store say of each is what its certificate says.
-    """
-    here = [row for row in covering() if row["sources"] not in ("PostgreSQL", "Delta") and refusal(row) is None]
-    for number, row in enumerate(here[::SAMPLED]):
-        folder = tmp_path / f"sample-{number}"
-        folder.mkdir()
-        done = released(row, folder)
-        assert done.charged
-        assert (folder / "published" / "index.html").is_file()
-        found = verification.Verification(context_of_all().store, context_of_all().ledger, folder).release(folder.name)
+
+def test_a_sample_is_released(tmp_path: Path) -> None:
+    """Down to the page. What the ledger and the store say of some, and anybody's files of them, is what their certificates say."""
+    for number, row in enumerate(of_this_machine()[::SAMPLED]):
+        found = found_in(row, tmp_path / f"sample-{number}")
         if number % VERIFIED == 0:
             assert [str(each) for each in found if each.differs] == [], row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_whatever_is_combined_is_verified(seed: int, tmp_path: Path) -> None:
+    wrong = {}
+    for number, row in enumerate(of_this_machine(seed)):
+        found = found_in(row, tmp_path / f"combined-{seed}-{number}")
+        wrong |= {tuple(row.values()): told for told in [[str(each) for each in found if each.differs]] if told}
+    assert wrong == {}
+
+
+def found_in(row: Choice, folder: Path) -> Iterator[verification.Finding]:
+    """What a verification of a release of chosen parts finds."""
+    folder.mkdir()
+    assert released(row, folder).charged
+    assert (folder / "published" / "index.html").is_file()
+    return verification.Verification(context_of_all().store, context_of_all().ledger, folder).release(folder.name)
 
 
 @pytest.mark.parametrize("choice", [{"queries": "filters around a count"}, {"quantities": "persons by group"}])
