@@ -121,21 +121,26 @@ class Content:
 
     def compared(self, start: int, stop: int) -> Matrix:
         """Which of some rows suppression compares."""
-        blocks = self.workload.blocks
-        ends = np.cumsum([block.queries for block in blocks])
-        counted = np.array(self.counted or (True,) * len(blocks))
-        return np.asarray(counted[np.searchsorted(ends, np.arange(start, stop), side="right")]) & self.answered(start, stop)
+        counted = np.array(self.counted or (True,) * len(self.workload.blocks))
+        return np.asarray(counted[self._blocks_of(start, stop)]) & self.answered(start, stop)
+
+    def _blocks_of(self, start: int, stop: int) -> Matrix:
+        """The number of the block of some rows."""
+        ends = np.cumsum([block.queries for block in self.workload.blocks])
+        return np.searchsorted(ends, np.arange(start, stop), side="right")
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published.
 
         Suppressed answers, those whose filter reaches beyond its series, and their half widths are NaN. Where some are suppressed, the half
-        widths of the others are those of intervals given that they are shown.
+        widths of the others are those of intervals given that they are shown; NaN where such an interval has no end.
         """
         answer, error, half = self._published(start, stop, digits)
         if self.suppression is not None:
-            low, high = self._ends(start, stop, answer, error, half)
+            within = np.array(self.ends_of_blocks)[self._blocks_of(start, stop)].T
+            low, high = (np.clip(end, *within) for end in self._ends(start, stop, answer, error, half))
             half = np.round(np.maximum(high - answer, answer - low), digits + 2)
+            half[np.isinf(half)] = np.nan
         return answer, error, half
 
     def intervals(self, start: int, stop: int, digits: int, ends: Ends) -> tuple[Matrix, Matrix, Matrix, Matrix]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,33 @@ def test_a_group_of_which_nothing_is_shown_is_said_to_be_suppressed(
     found = show("show", folder, "--group", "age x work")
     assert (found.code, found.err_lines) == (1, 1)
     assert "all answers of group 'age x work' are suppressed" in found.err
+
+
+def test_an_answer_just_above_the_number_is_drawn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given that it is shown, Laplace noise may have made all of it: its interval begins at 0, and is as wide as the answer."""
+    (home / "root.key").write_text("5c" * 32 + "\n")
+    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))  # the same noise once more
+    asked = {
+        "workload": [{"cdf": {"of": "age"}}],
+        "budget": {"epsilon": 1},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 1}},
+        "mechanism": "identity",
+    }
+
+    def rows(name: str, **options: Any) -> list[dict[str, str]]:
+        output = {"folder": str(home.parent / name / "out"), "formats": small.EVERY_FORMAT}
+        done = small.run(small.write(home.parent / name, **asked, output=output, **options), home.parent / f"home-{name}")
+        with (Path(done.folder) / "answers.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    for name in ("all", "shown"):
+        shutil.copytree(home, home.parent / f"home-{name}")
+    least = rows("all")[0]
+    below = float(least["answer"]) - 2 * float(least["standard_error"]) - 0.1
+    found = rows("shown", postprocess={"suppress": {"below": below}})
+    assert (found[0]["answer"], float(found[0]["low_95"])) == (least["answer"], 0)
+    half = zarr.open_group(home.parent / "shown/out/answers.zarr", mode="r")["half_width_95"][0]
+    assert half == pytest.approx(float(found[0]["answer"]), abs=0.01)
 
 
 @pytest.mark.parametrize("draws", [1, 3, 40])
