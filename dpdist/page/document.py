@@ -156,7 +156,11 @@ def _block(
     figures = [(subtitle, replace(figure, ends=ends, name=name)) for subtitle, figure in figures]
     whole = content.whole[place] if content.whole else None
     beyond = 0 if whole is None else whole.beyond
-    figures = [(subtitle, _within(figure)) for subtitle, figure in figures] if beyond else figures
+    figures = (
+        [(subtitle, _within(figure)) for subtitle, figure in figures if not np.isnan(figure.values).all()]
+        if beyond
+        else figures
+    )
     hidden = numbers is not None and int(np.isnan(numbers[0]).sum()) > beyond
     return numbers, named, _without(figures) if hidden else figures, beyond
 

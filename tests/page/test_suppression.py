@@ -146,6 +146,14 @@ def test_a_group_of_which_nothing_is_shown_is_said_to_be_suppressed(
     assert "all answers of group 'age x work' are suppressed" in found.err
 
 
+def test_a_series_of_windows_of_which_nothing_is_shown_is_not_drawn(home: Path) -> None:
+    """The steps at its ends have no answer in any case, and charts leave them out."""
+    asked = [{"marginals": {"of": [[]]}}, {"filters": {"of": "age", "apply": [{"mean": 3}]}}]
+    done = small.run(small.write(home.parent / "data", workload=asked, postprocess={"suppress": {"below": 2000}}), home)
+    certificate = json.loads((Path(done.folder) / "release.json").read_text())
+    assert certificate["suppression"]["hidden_groups"][-1] == "mean of 3 steps"
+
+
 def test_an_answer_just_above_the_number_is_drawn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given that it is shown, Laplace noise may have made all of it: its interval begins at 0, and is as wide as the answer."""
     (home / "root.key").write_text("5c" * 32 + "\n")
