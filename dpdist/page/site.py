@@ -24,7 +24,7 @@ from dpdist.page.declared import exclusions, found_in_records
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
 from dpdist.page.findings import MOST_FINDINGS
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, alike, answers_of, titles_of, trends
+from dpdist.page.trends import Answers, alike, answers_of, called_in, trends
 from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
@@ -69,7 +69,7 @@ def _write(
     address: str | None,
     coming: Sequence[date],
 ) -> Path:
-    called = titles_of(found)
+    called = called_in(found)
     answers = {one.release: answers_of(one, called[one.release]) for one in found}
     entries = catalogue.entries(found)
     name, budgets = catalogue.name_of(entries), [budget for budget in budgets if budget.dataset == dataset]

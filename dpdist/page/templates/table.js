@@ -3,7 +3,9 @@
   if (!document.getElementById("data")) return;
   const { tables, ...data } = JSON.parse(document.getElementById("data").textContent);
   for (const name of ["query", "group", "answer", "error", "low", "high"]) data[name] = [];
-  for (const { group, answer, parts, first: begin = 0, query, ends, pairs, pair, ...known } of tables) {
+  for (const { group, unit, steps, parts, first: begin = 0, query, ends, pairs, pair, ...known } of tables) {
+    let whole = 0;
+    const answer = known.answer ?? steps.split(" ").map((step) => (whole += parseInt(step, 36)) / unit);
     const names = query ?? parts.reduce((before, part) => before.flatMap((first) => part.map((name) => [first, name].filter(Boolean).join(", "))), [""]);
     answer.forEach((value, i) => {
       const [error, half] = pairs ? pairs[pair[i] ?? 0] : [known.error[i]];
@@ -20,7 +22,7 @@
     (i) => data.query[i], (i) => data.answer[i], (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i], (i) => data.error[i] ?? Infinity,
   ];
   function choose() {
-    const find = $("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean), group = $("group").value;
+    const find = $("find").value.trim().toLowerCase().split(/,?\s+/).filter(Boolean), group = $("group").value;
     shown = [];
     for (let i = 0; i < rows; i++) {
       if ((group === "" || data.group[i] === Number(group)) && find.every((word) => words[i].includes(word))) shown.push(i);
