@@ -118,10 +118,12 @@ def _copy(one: Edition, place: Path, earlier: Path, noted: tuple[str, str] | Non
     for inner in {os.path.dirname(name) for name in names}:
         (place / inner).mkdir(parents=True, exist_ok=True)
     source, before, target = map(os.fspath, (one.folder, earlier, place))
+    linked = True
     for name in names:
         if not (same and _linked(f"{before}/{name}", f"{target}/{name}")):
             shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
-    return one.stamp, look_of(place)
+            linked = False
+    return noted if noted is not None and linked else (one.stamp, look_of(place))
 
 
 def _linked(file: str, name: str) -> bool:
