@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from dataclasses import replace
@@ -12,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.domain.boundaries import boundaries
+from dpdist.domain.times import Times
 from dpdist.page import document, editions, site
 from dpdist.page.called import of_columns, with_places
 from dpdist.page.content import Content
@@ -158,6 +160,15 @@ def test_columns_of_series_and_of_long_groups() -> None:
     called = of_columns(content.workload, {}, Words.of(content.certificate), 60)
     assert called["hour"]["at 13"] == "1 Jan 2011, 13:00"
     assert of_columns(content.workload, {}, Words.of(content.certificate), 59) == {}
+
+
+@pytest.mark.parametrize(("every", "called"), [("day", ["1 Nov 2026", "2 Nov 2026"]), ("week", [])])
+def test_days_are_dates_and_weeks_their_numbers(every: Any, called: list[str]) -> None:
+    times = Times(datetime.datetime(2026, 11, 1), 2, every)
+    domain = Domain((Attribute("d", edges=even_edges(0, 1, 2), times=times),))
+    words = Words("visits", {"d": {"time": {"start": "2026-11-01T00:00:00", "step": every}}})
+    found = of_columns(marginals(domain, ways=1), {}, words, 2)
+    assert list(found.get("d", {}).values()) == called
 
 
 def test_statistics_are_of_places_by_name(home: Path, tmp_path: Path) -> None:
