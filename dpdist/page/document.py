@@ -26,7 +26,7 @@ from dpdist.page.content import Content, formats_of
 from dpdist.page.declared import edges_sentences, exclusions, selection_sentences
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.findings import MOST_FINDINGS, finding
-from dpdist.page.listing import ListedGroup, Numbers, first_rows
+from dpdist.page.listing import ListedGroup, Numbers, first_rows, for_script
 from dpdist.page.means import listed as listed_means
 from dpdist.page.means import named
 from dpdist.page.numbers import capitalised
@@ -69,7 +69,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     sections, listed = _sections(content, words, digits)
     columns = [say(name) for name in COLUMNS]
     data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
-    data |= {"tables": [each.data() for each in listed]}
+    data |= {"tables": for_script(listed)}
     bounds, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
     suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")

@@ -89,6 +89,15 @@ class ListedGroup:
         ]
 
 
+def for_script(listed: Sequence[ListedGroup]) -> list[dict[str, Any]]:
+    """The groups for the page's script; in place of parts of names that an earlier one has stands its number."""
+    tables, first = [each.data() for each in listed], dict[str, int]()
+    for place, table in enumerate(tables):
+        if "parts" in table and (known := first.setdefault(repr(table["parts"]), place)) < place:
+            table["parts"] = known
+    return tables
+
+
 def _short(answers: Matrix) -> dict[str, Any]:
     """The answers as whole numbers of a decimal unit, each less the one before it, to the base 36, where that gives exactly the same."""
     for unit in map(float, 10.0 ** np.arange(MOST_DECIMALS + 1)):

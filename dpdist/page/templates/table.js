@@ -6,7 +6,7 @@
   for (const { group, unit, steps, parts, first: begin = 0, query, ends, pairs, pair, ...known } of tables) {
     let whole = 0;
     const answer = known.answer ?? steps.split(" ").map((step) => (whole += parseInt(step, 36)) / unit);
-    const names = query ?? parts.reduce((before, part) => before.flatMap((first) => part.map((name) => [first, name].filter(Boolean).join(", "))), [""]);
+    const names = query ?? (Number.isInteger(parts) ? tables[parts].parts : parts).reduce((before, part) => before.flatMap((first) => part.map((name) => [first, name].filter(Boolean).join(", "))), [""]);
     answer.forEach((value, i) => {
       const [error, half] = pairs ? pairs[pair[i] ?? 0] : [known.error[i]];
       const [low, high] = !pairs ? [known.low[i], known.high[i]] : half === null ? [null, null] : [Math.max(value - half, ends[0] ?? -Infinity), Math.min(value + half, ends[1] ?? Infinity)];
