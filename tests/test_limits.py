@@ -85,7 +85,7 @@ WHY_NOT = {
     "page.findings.MOST_SHOWN": SHOWN,
     "page.report.MOST_NAMED": SHOWN,
     "page.trends.MOST_LINES": SHOWN,
-    "page.trends.MOST_QUERIES": SHOWN,
+    "page.rows.MOST_QUERIES": SHOWN,
     "page.trends.MOST_ROWS": SHOWN,
     "privacy.bounds.SINGLE": REACHED,
     "privacy.distributions.SCALE_LIMIT": REFUSAL,

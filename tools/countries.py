@@ -1,12 +1,12 @@
 """The countries that come with dpdist, ``dpdist/domain/countries.json``: Natural Earth's shapes at 1:110,000,000, and names.
 
-    pip download --no-deps geopandas==0.14.4 && pip install pycountry babel==2.18.0
+    pip download --no-deps geopandas==0.14.4 && pip install pycountry==26.2.16 babel==2.18.0 numpy
     python tools/countries.py geopandas-0.14.4-py3-none-any.whl
 
 Natural Earth is in the public domain. That version of geopandas (BSD) ships its countries as a shapefile, in which Crimea is drawn with
 Ukraine; pycountry knows the codes of ISO 3166-1. Points are rounded to a fifth of a degree, Antarctica is left out, and each ring is
 written as its first point and the steps from each point to the next. Names are those of Unicode's CLDR, as Babel has them, in the
-languages of pages: also of countries too small for the map.
+languages of pages: also of countries too small for the map. Run with these versions, it writes the file as it is, byte for byte.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import datetime
 import importlib.resources
 import re
 import string
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -81,6 +80,8 @@ _SPOKEN: ContextVar[Language] = ContextVar("language", default=ENGLISH)
 def _language(code: str) -> Language:
     if code == ENGLISH.code:
         return ENGLISH
+    import tomllib
+
     tables = tomllib.loads(_FILES.joinpath(f"{code}.toml").read_text(encoding="utf-8"))
     sentences = {**tables.pop("sentences"), **tables["scripts"]}
     return Language(code, sentences=sentences, **tables.pop("numbers"), **tables.pop("dates"), **tables)

@@ -9,8 +9,13 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.boundaries import Boundaries
 from dpdist.language import say, spoken
 from dpdist.operators import Circulant, Operator, Padded, Prefix, StepMeans, Toeplitz
+from dpdist.page.numbers import number_text
+from dpdist.page.rows import column_of
 from dpdist.page.words import MOST_LABELS, Words
 from dpdist.workloads import Block, Workload
+
+STEPS_WITH_NUMBERS = ("week", "quarter")
+"""Of a calendar: they are called by their number in the year, not by the day on which they begin."""
 
 
 def with_places(workload: Workload, boundaries: Mapping[str, Boundaries]) -> Workload:
@@ -57,6 +62,40 @@ def in_tables(block: Block, domain: Domain, words: Words) -> Block:
     return replace(block, names=titled, labels=tuple(_listed(domain, words, *part) for part in parts))
 
 
+def of_columns(
+    workload: Workload, boundaries: Mapping[str, Boundaries], words: Words, most: int
+) -> dict[str, dict[str, str]]:
+    """What readers call the texts in the columns of published answers, by column and text, where that is another text.
+
+    Args:
+        words: without boundaries, so that places are called by their names alone.
+        most: queries of a group beyond which its texts are left out.
+    """
+    shown, out = with_places(workload, boundaries), dict[str, dict[str, str]]()
+    for block, named in zip(workload.blocks, shown.blocks, strict=True):
+        if block.separable and block.queries <= most:
+            called = in_tables(named, shown.domain, words)
+            for head, texts, names in zip(block.heads(workload.domain.columns), block.labels, called.labels, strict=True):
+                pairs = zip(texts, names, strict=True)
+                out.setdefault(column_of(head), {}).update({text: name for text, name in pairs if text != name})
+    return {column: names for column, names in out.items() if names}
+
+
+def of_values(domain: Domain, shown: Domain, words: Words) -> dict[str, dict[str, str]]:
+    """What tables of statistics call the values of attributes, by column and by what the files call them.
+
+    Args:
+        domain: as files name its values.
+        shown: as ``with_places`` names them.
+    """
+    out = {}
+    for place, (given, known) in enumerate(zip(domain.attributes, shown.attributes, strict=True)):
+        if given.values <= MOST_LABELS:
+            called, pairs = _values(shown, words, place), zip(given.labels, known.labels, strict=True)
+            out[column_of(given.name)] = {text: called.get(name, name) for text, name in pairs}
+    return out
+
+
 def _listed(domain: Domain, words: Words, place: int, head: str, factor: Operator, labels: Sequence[str]) -> Sequence[str]:
     """The labels of a factor's rows as readers know its values."""
     attribute = domain.attributes[place]
@@ -66,9 +105,25 @@ def _listed(domain: Domain, words: Words, place: int, head: str, factor: Operato
         steps = [label.removeprefix("at ") for label in labels]
         return tuple(called.get(step, step) for step in steps)
     if isinstance(kind, Prefix):
+        below = _edges_above(domain, words, place) if head == attribute.name else {}
         steps = [label.removeprefix("up to ") for label in labels]
-        return tuple(say("up to {label}", label=called.get(step, step)) for step in steps)
+        return tuple(below.get(step) or say("up to {label}", label=called.get(step, step)) for step in steps)
     return tuple(called.get(label, label) for label in labels) if called else labels
+
+
+def _edges_above(domain: Domain, words: Words, place: int) -> dict[str, str]:
+    """What counts up to a bin are of, by the bin's label, where that is what lies below its upper edge: as on the axes of charts."""
+    attribute = domain.attributes[place]
+    if not attribute.edges or attribute.amounts is not None or attribute.values > MOST_LABELS:
+        return {}
+    axis = words.axis(domain, place)
+    if axis.edges is None or axis.named or axis.unit_steps or axis.clock is not None:
+        return {}
+    highs = axis.edges[1 : -1 if axis.open_high else None]
+    return {
+        label: say("below {high}", high=number_text(float(high)))
+        for label, high in zip(attribute.labels, highs, strict=False)
+    }
 
 
 def _values(domain: Domain, words: Words, place: int) -> dict[str, str]:
@@ -78,6 +133,10 @@ def _values(domain: Domain, words: Words, place: int) -> dict[str, str]:
         pairs = zip(attribute.labels, attribute.categories, strict=False)
         known = attribute.name in words.boundaries and not attribute.named
         return {label: f"{label} ({code})" for label, code in pairs if known and label != code}
-    if attribute.amounts is not None or attribute.named or attribute.values > MOST_LABELS:
+    if attribute.amounts is not None or attribute.values > MOST_LABELS:
         return {}
-    return dict(zip(attribute.labels, words.axis(domain, place).labels, strict=False))
+    axis = words.axis(domain, place)
+    if not attribute.named:
+        return dict(zip(attribute.labels, axis.labels, strict=False))
+    dated = attribute.times is not None and axis.clock is not None and axis.clock.step not in STEPS_WITH_NUMBERS
+    return dict(zip(attribute.labels, axis.names, strict=False)) if dated else {}

@@ -10,8 +10,6 @@ from datetime import date
 from itertools import pairwise, takewhile
 from typing import Any
 
-import yaml
-
 from dpdist.language import later, say
 from dpdist.page import citing
 from dpdist.page.assets import day
@@ -107,6 +105,8 @@ def changed_since(found: Sequence[Edition], answers: Mapping[str, Answers], newe
 
 def about(entry: CatalogueEntry) -> dict[str, Any]:
     """Who publishes a release, its licence, whom to ask and how to cite it, from its citation files."""
+    import yaml
+
     given = _file(entry.edition, "CITATION.cff", yaml.safe_load)
     (contact,) = given.get("contact", [{}])
     facts = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from dpdist.operators import Matrix
 from dpdist.page import citing, one_page
 from dpdist.page.assets import PREVIEW, assets, below, embedded, template
 from dpdist.page.beyond import beyond_sentences
-from dpdist.page.called import in_tables, with_places
+from dpdist.page.called import in_tables, of_values, with_places
 from dpdist.page.charts.budget import Spending, drawn_budget
 from dpdist.page.charts.figure import Axis, Figure
 from dpdist.page.charts.maps import without_shapes
@@ -26,8 +26,9 @@ from dpdist.page.content import Content, formats_of
 from dpdist.page.declared import edges_sentences, exclusions, selection_sentences
 from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.findings import MOST_FINDINGS, finding
-from dpdist.page.listing import ListedGroup, Numbers, first_rows
+from dpdist.page.listing import ListedGroup, Numbers, first_rows, for_script
 from dpdist.page.means import listed as listed_means
+from dpdist.page.means import named
 from dpdist.page.numbers import capitalised
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
@@ -60,28 +61,33 @@ def page(content: Content, digits: int, files: Sequence[str] = ()) -> str:
 
 
 def _page(content: Content, digits: int, files: Sequence[str]) -> str:
+    words, domain = replace(Words.of(content.certificate), boundaries=content.boundaries), content.workload.domain
     content = replace(content, workload=with_places(content.workload, content.boundaries))
-    words = replace(Words.of(content.certificate), boundaries=content.boundaries)
+    drawn, told = (of_values(domain, content.workload.domain, each) for each in (replace(words, boundaries={}), words))
+    statistics = {"means": content.means, "variances": content.variances}
+    content = replace(content, certificate=_with_names(content.certificate, told))
     sections, listed = _sections(content, words, digits)
     columns = [say(name) for name in COLUMNS]
     data = {"release": content.release, "groups": [section["title"] for section in sections], "columns": columns}
-    data |= {"tables": [each.data() for each in listed]}
+    data |= {"tables": for_script(listed)}
     bounds, excluded = beyond_sentences(content.certificate), exclusions(content.certificate)
     suppressed = suppressed_sentence(content.certificate)
     budget = content.certificate.get("budget")
     asked = questions(content, words)
     asking = None if asked is None else asked.data
     means, variances = (
-        listed_means(rows, words, content.workload.domain.columns, value)
+        listed_means(named(rows, told), words, domain.columns, value)
         for rows, value in ((content.means, "mean"), (content.variances, "value"))
     )
-    told = [
+    in_short = [
         *one_page.of_means(means, "mean"),
         *one_page.of_quantiles(content.certificate.get("quantiles")),
         *one_page.of_means(variances, "value"),
     ]
     above = bounds or [recalled(content.certificate["privacy"]["bound"])]
-    sheet = Sheet.of([each for each in sections if not each["quiet"]], told, [*excluded, *filter(None, [suppressed])], above)
+    sheet = Sheet.of(
+        [each for each in sections if not each["quiet"]], in_short, [*excluded, *filter(None, [suppressed])], above
+    )
     return template("page.html").render(
         title=content.title,
         release=content.release,
@@ -99,10 +105,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         sheet=sheet,
         means=means,
         variances=variances,
-        drawn={
-            table: _drawn(content, words, rows)
-            for table, rows in (("means", content.means), ("variances", content.variances))
-        },
+        drawn={table: _drawn(content, words, named(rows, drawn)) for table, rows in statistics.items()},
         exclusions=excluded,
         suppressed=suppressed,
         selections=selection_sentences(content.certificate),
@@ -115,6 +118,18 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         first=first_rows(listed),
         data=embedded(data),
     )
+
+
+def _with_names(certificate: dict[str, Any], called: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """The certificate whose quantiles are of groups as readers call them."""
+    facts = certificate.get("quantiles")
+    if facts is None:
+        return certificate
+    rows = [
+        {**row, "group": {name: called.get(column_of(name), {}).get(value, value) for name, value in row["group"].items()}}
+        for row in facts["rows"]
+    ]
+    return {**certificate, "quantiles": {**facts, "rows": rows}}
 
 
 def _sections(content: Content, words: Words, digits: int) -> tuple[list[dict[str, Any]], list[ListedGroup]]:

@@ -53,7 +53,7 @@ class Edition:
             return PLAIN
         return Look(**json.loads((self.folder / FILE).read_bytes()))
 
-    @property
+    @cached_property
     def quantity(self) -> Comparable:
         """What its numbers are: only those of equal ones are compared."""
         return Comparable.of(self.certificate)

@@ -116,11 +116,9 @@ def _escaped(text: str) -> str:
 
 def _folded(line: str) -> str:
     """A line of at most 75 octets, which goes on after a line break and a space."""
-    if len(line.encode()) <= OCTETS:
-        return line
-    parts = [""]
-    for letter in line:
-        if len((parts[-1] + letter).encode()) > OCTETS:
-            parts.append("")
-        parts[-1] += letter
-    return "\r\n ".join(parts)
+    rest, parts = line.encode(), []
+    while len(rest) > OCTETS:
+        end = next(place for place in range(OCTETS, 0, -1) if rest[place] & 0xC0 != 0x80)  # where a letter begins
+        parts.append(rest[:end])
+        rest = rest[end:]
+    return b"\r\n ".join([*parts, rest]).decode()

@@ -23,7 +23,7 @@ MOST_SERIES = 4
 """More values of the smaller attribute make a map."""
 DWARFS = 8
 """A value whose highest count is so many times that of the others would leave them flat beside it."""
-MOST_POINTS = 1000
+MOST_POINTS = 720
 """Points of a curve on the page; of longer ones the highest and the lowest of every few steps are drawn."""
 MOST_TILES = 2500
 """Cells of a map; larger tables are in the files."""

@@ -18,6 +18,8 @@ from dpdist.page.numbers import plain
 from dpdist.page.tables import query_names
 from dpdist.workloads import Block
 
+MOST_DECIMALS = 6
+"""Of answers that are written as steps."""
 FIRST_ROWS = 50
 """Answers that are in the page itself: the others are shown by its script."""
 
@@ -54,7 +56,7 @@ class ListedGroup:
     def data(self) -> dict[str, Any]:
         """For the script: names as products of values, ends of intervals by half widths, where these give exactly the same."""
         answer, error, half, low, high = (column[self.shown] for column in self.numbers)
-        out: dict[str, Any] = {"group": self.place, "answer": answer.tolist(), **self._named()}
+        out: dict[str, Any] = {"group": self.place, **_short(answer), **self._named()}
         cut = np.clip(answer - half, *self.ends), np.clip(answer + half, *self.ends)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(cut, (low, high), strict=True)):
             return out | {"error": _known(error), "low": _known(low), "high": _known(high)}
@@ -85,6 +87,25 @@ class ListedGroup:
         return [
             [word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts
         ]
+
+
+def for_script(listed: Sequence[ListedGroup]) -> list[dict[str, Any]]:
+    """The groups for the page's script; in place of parts of names that an earlier one has stands its number."""
+    tables, first = [each.data() for each in listed], dict[str, int]()
+    for place, table in enumerate(tables):
+        if "parts" in table and (known := first.setdefault(repr(table["parts"]), place)) < place:
+            table["parts"] = known
+    return tables
+
+
+def _short(answers: Matrix) -> dict[str, Any]:
+    """The answers as whole numbers of a decimal unit, each less the one before it, to the base 36, where that gives exactly the same."""
+    for unit in map(float, 10.0 ** np.arange(MOST_DECIMALS + 1)):
+        whole = np.rint(answers * unit)
+        if np.array_equal(whole / unit, answers) and np.abs(whole).max(initial=0.0) < 2.0**52:
+            steps = np.diff(whole, prepend=0.0).astype(np.int64).tolist()
+            return {"unit": int(unit), "steps": " ".join(np.base_repr(step, 36) for step in steps)}
+    return {"answer": answers.tolist()}
 
 
 def _divided(part: list[str]) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -110,6 +110,21 @@ def write_rows(rows: pa.Table, file: BinaryIO) -> None:
     """The file of means, or of variances."""
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
     pyarrow.csv.write_csv(without_formulas(rows), file, write_options=options)
+
+
+def named(rows: pa.Table | None, called: Mapping[str, Mapping[str, str]]) -> pa.Table | None:
+    """The rows with what readers call the values of attributes; None where there are none.
+
+    Args:
+        called: by column, of each text of it.
+    """
+    if rows is None:
+        return None
+    for column in called:
+        if column in rows.column_names:
+            texts = [called[column].get(text, text) for text in rows[column].to_pylist()]
+            rows = rows.set_column(rows.column_names.index(column), column, pa.array(texts, pa.string()))
+    return rows
 
 
 def listed(rows: pa.Table | None, words: Words, names: Sequence[str], value: str) -> list[dict[str, str]]:

@@ -37,7 +37,7 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
         "x": labels,
         "s": list(figure.series),
         "v": figure.values.T.tolist(),
-        "h": [[None if math.isnan(half) else half for half in column] for column in figure.half.T.tolist()],
+        "h": [_once([None if math.isnan(half) else half for half in column]) for column in figure.half.T.tolist()],
         "b": [end if math.isfinite(end) else None for end in figure.ends],
         "p": [_rounded(drawn.places) for drawn in (wide, narrow)],
         "filled": figure.filled,
@@ -47,7 +47,8 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
     if figure.dots:
         data["dots"] = True
     if axis.edges is not None:
-        data["e"] = axis.edges.tolist() if figure.kind == "steps" else axis.edges[:-1].tolist()
+        edges = (axis.edges if figure.kind == "steps" else axis.edges[:-1]).tolist()
+        data["e"] = [int(edge) if edge.is_integer() else edge for edge in edges]
     if figure.outlines is not None:
         data["k"] = classes_of(figure, limits_of(figure)).T.tolist()
     if figure.across is not None:
@@ -61,6 +62,11 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str)
         "narrow": narrow.svg,
         "data": embedded(data),
     }
+
+
+def _once(column: list[float | None]) -> list[float | None]:
+    """A column of one number as that number alone."""
+    return column[:1] if len(set(column)) == 1 else column
 
 
 def intervals_shown(figure: Figure) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpdist.language import say
-
 FORMULA = r"^'*[=+\-@\t\r]"
 """Texts that spreadsheets would run, or would be taken for such after an apostrophe was taken away."""
 SHORT_BYTES = 2**21
 """Files of answers up to this size are read here: about 20,000 answers, in a tenth of a second."""
 NUMBERS = ("answer", "standard_error", "low_95", "high_95")
+VALUES = "values.csv"
+MOST_QUERIES = 5000
+"""Groups of more queries are not drawn over the periods of a site, nor are their texts in ``values.csv``."""
 
 _MARKED = re.compile(r"'" + FORMULA[1:])
 
@@ -52,18 +53,26 @@ def column_of(name: str) -> str:
     return f"attribute_{name}" if name in reserved else name
 
 
-def _up_to(value: str) -> str:
-    """The value of a cumulative count in the language that is spoken."""
-    return say("up to {label}", label=value.removeprefix("up to ")) if value.startswith("up to ") else value
+def values_in(path: Path) -> dict[str, dict[str, str]]:
+    """What the page of a release calls the texts of each column, from its file (``dpdist.page.outputs.values``)."""
+    out: dict[str, dict[str, str]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for column, text, called in (map(_text, row.values()) for row in csv.DictReader(file)):
+            out.setdefault(column, {})[text] = called
+    return out
 
 
-def titled(row: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """The query of a published row with titles in place of names; as it is where it has a name of its own."""
-    query, cumulative = str(row["query"]), str(row.get("group")).startswith("cdf of ")
-    given = {
-        f"{name} {value}": f"{title} {_up_to(value) if cumulative else value}"
-        for name, title in titles.items()
-        if (value := row.get(column_of(name)))
-    }
+def titled(row: Mapping[str, Any], titles: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
+    """The query of a published row as its page lists it; as it is where it has a name of its own.
+
+    Args:
+        titles: of attributes and levels, by their names.
+        values: what the texts of a column are called, by column, where that is another text.
+    """
+    query, given = str(row["query"]), {}
+    for name, title in titles.items():
+        column = column_of(name)
+        if text := row.get(column):
+            given[f"{name} {text}"] = f"{title} {values.get(column, {}).get(text, text)}"
     parts = sorted(given, key=query.find)
     return ", ".join(given[part] for part in parts) if parts and ", ".join(parts) == query else query

@@ -24,7 +24,7 @@ from dpdist.page.declared import exclusions, found_in_records
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
 from dpdist.page.findings import MOST_FINDINGS
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, alike, answers_of, titles_of, trends
+from dpdist.page.trends import Answers, alike, answers_of, called_in, trends
 from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
@@ -69,7 +69,7 @@ def _write(
     address: str | None,
     coming: Sequence[date],
 ) -> Path:
-    called = titles_of(found)
+    called = called_in(found)
     answers = {one.release: answers_of(one, called[one.release]) for one in found}
     entries = catalogue.entries(found)
     name, budgets = catalogue.name_of(entries), [budget for budget in budgets if budget.dataset == dataset]
@@ -118,10 +118,12 @@ def _copy(one: Edition, place: Path, earlier: Path, noted: tuple[str, str] | Non
     for inner in {os.path.dirname(name) for name in names}:
         (place / inner).mkdir(parents=True, exist_ok=True)
     source, before, target = map(os.fspath, (one.folder, earlier, place))
+    linked = True
     for name in names:
         if not (same and _linked(f"{before}/{name}", f"{target}/{name}")):
             shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
-    return one.stamp, look_of(place)
+            linked = False
+    return noted if noted is not None and linked else (one.stamp, look_of(place))
 
 
 def _linked(file: str, name: str) -> bool:

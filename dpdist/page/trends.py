@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.language import later, say, spoken
+from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import day
@@ -17,13 +18,11 @@ from dpdist.page.editions import Edition
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
 from dpdist.page.numbers import capitalised, with_interval
-from dpdist.page.rows import NUMBERS, titled
+from dpdist.page.rows import MOST_QUERIES, NUMBERS, VALUES, titled, values_in
 from dpdist.page.words import Words, titles
 
 MOST_LINES = 4
 """Queries of a group that are drawn over the periods."""
-MOST_QUERIES = 5000
-"""Groups of more queries are not drawn over the periods."""
 MOST_ROWS = 200_000
 """Releases of more answers are neither drawn over the periods nor compared."""
 
@@ -55,24 +54,44 @@ def latest(found: Sequence[Edition]) -> list[Edition]:
     return list({one.period: one for one in alike(found)[0]}.values())
 
 
-def titles_of(found: Sequence[Edition]) -> dict[str, dict[str, str]]:
-    """What readers call the attributes of each release: as the newest one that counts the same calls them."""
-    return {one.release: titles(kind[-1].certificate.get("method") or {}) for kind in alike(found) for one in kind}
+@dataclass(frozen=True)
+class Called:
+    """What readers call what a release counts by.
 
-
-def answers_of(one: Edition, called: Mapping[str, str]) -> Answers:
-    """A release's answers; none where it has no table or too many rows.
-
-    Args:
-        called: the titles of attributes and levels, by their names.
+    Attributes:
+        titles: of its attributes and levels, by their names.
+        values: of the texts in the columns of its answers, by column, where they are called something else.
     """
+
+    titles: Mapping[str, str]
+    values: Mapping[str, Mapping[str, str]]
+
+    @staticmethod
+    def by(one: Edition) -> Called:
+        """As a release's certificate and its file of values say."""
+        known = values_in(one.folder / VALUES) if VALUES in one.certificate["files"] else {}
+        return Called(titles(one.certificate.get("method") or {}), known)
+
+    @property
+    def anything(self) -> bool:
+        """Whether something is called otherwise than in the files."""
+        return bool(self.values) or any(name != title for name, title in self.titles.items())
+
+
+def called_in(found: Sequence[Edition]) -> dict[str, Called]:
+    """What readers call what each release counts by: as the newest one says that counts the same."""
+    return {one.release: called for kind in alike(found) for called in [Called.by(kind[-1])] for one in kind}
+
+
+def answers_of(one: Edition, called: Called) -> Answers:
+    """A release's answers; none where it has no table or too many rows."""
     if not report.has_rows(one.folder) or one.certificate["queries"] > MOST_ROWS:
         return {}
     out: Answers = {}
-    named = spoken().code != "en" or any(name != title for name, title in called.items())
+    named = called.anything
     for row in report.first_rows(one.folder, group=None, limit=0)[0]:
         answer, *interval = (row[name] for name in NUMBERS)
-        query = titled(row, called) if named else row["query"]
+        query = titled(row, called.titles, called.values) if named else row["query"]
         out.setdefault(row["group"], {})[query] = (answer, half_width(answer, *interval))
     return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
 

@@ -42,7 +42,8 @@ class AboutSpec(SpecPart):
 
     curator: Text = Field(description="who publishes the release", examples=["City library"])
     description: Text = Field(
-        description="what the data product is, in a sentence or two", examples=["Visitors of the library by age"]
+        description="what the data product is, in a sentence or two, which stand below the title of the page",
+        examples=["Visitors of the library by age"],
     )
     intended_use: Text = Field(description="what it is meant for", examples=["Planning opening hours"])
     region: Text = Field(description="the region that the records describe", examples=["Hamburg, Germany"])

@@ -72,12 +72,12 @@ def test_powers_of_ten_are_raised_in_numbers_and_never_in_names() -> None:
         assert recalled("30 categories: 1.5, records and 28 more") == "30 Kategorien: 1.5, records und 28 weitere"
 
 
-def test_queries_of_a_site_are_in_its_language_and_names_of_values_as_they_are_written() -> None:
+def test_queries_of_a_site_are_called_as_its_page_calls_them() -> None:
+    """A text that has no other name stays, even one that is a word of another column."""
     row = {"query": "side up to 5, hour up to 7", "side": "up to 5", "hour": "up to 7", "group": "cdf of hour by side"}
-    with speaking("de"):
-        assert rows.titled({**row, "query": "hour up to 7", "side": ""}, {"hour": "Stunde"}) == "Stunde bis 7"
-        plain = {**row, "query": "side up to 5", "hour": "", "group": "side"}
-        assert rows.titled(plain, {"side": "Seite"}) == "Seite up to 5"
+    values = {"hour": {"up to 7": "bis 7", "up to 5": "bis 5"}}
+    assert rows.titled(row, {"hour": "Stunde", "side": "Seite"}, values) == "Seite up to 5, Stunde bis 7"
+    assert rows.titled({**row, "query": "late hours"}, {"hour": "Stunde"}, values) == "late hours"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from dataclasses import replace
@@ -12,12 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.domain.boundaries import boundaries
-from dpdist.page import document
-from dpdist.page.called import with_places
+from dpdist.domain.times import Times
+from dpdist.page import document, editions, site
+from dpdist.page.called import of_columns, with_places
 from dpdist.page.content import Content
 from dpdist.page.listing import ListedGroup
+from dpdist.page.rows import values_in
+from dpdist.page.words import Words
 from dpdist.workloads.products import marginals
 from tests import small
 from tests.page import gallery
@@ -103,3 +107,82 @@ def test_questions_show_names_and_ask_by_codes(home: Path, tmp_path: Path, page:
     page.locator("[name=one-0-first]").select_option(label="Germany")
     page.locator("#ask button").click()
     assert "born=DEU" in page.locator("#asking ~ *", has_text="dpdist ask").last.text_content()
+
+
+BORN = {"categories": ["DEU", "FRA"], "map": "countries", "title": "Geburtsland"}
+AGE = {"from": -10, "to": 30, "width": 20, "title": "Alter"}
+
+
+def born(rows: int) -> pa.Table:
+    return pa.table({"born": ["DEU", "DEU", "FRA"] * rows, "age": [-3, 12, 20] * rows})
+
+
+@pytest.fixture
+def sites(home: Path, tmp_path: Path) -> Path:
+    """A German site of two releases by countries and by bins, some of which begin as a formula does."""
+    asked: dict[str, Any] = {"domain": {"born": BORN, "age": AGE}, "language": "de"}
+    asked["workload"] = [{"marginals": {"ways": [1]}}, {"cdf": {"of": "age", "by": ["born"]}}]
+    for release, rows, day in (("t1", 300, "2026-11-09"), ("t2", 900, "2026-11-16")):
+        small.run(small.write(tmp_path / release, table=born(rows), release=release, period=day, **asked), home)
+    return site.write("small", editions.releases_in(Path("releases"), "small")[0], [], Path("site")).resolve()
+
+
+def test_a_site_calls_values_as_the_pages_of_its_releases_do(sites: Path, page: Any) -> None:
+    for name, told in (
+        ("index", "Geburtsland Deutschland: "),
+        ("index", "Alter -10 bis unter 10"),
+        ("compare", "<td>Geburtsland Deutschland, Alter unter 10</td>"),
+        ("search", "Geburtsland Frankreich"),
+    ):
+        text = (sites / f"{name}.html").read_text()
+        assert told in text
+        assert not re.search("(DEU|FRA|to &lt;|to <|up to)", text)
+    assert "born DEU, age up to -10 to <10" in (sites / "t1" / "answers.csv").read_text()
+    page.goto((sites / "search.html").as_uri())
+    page.fill("#find", "deutschland unter 10")
+    page.locator("#found tbody a").first.click()
+    assert page.locator("#answers tbody td").first.text_content() == "Geburtsland Deutschland (DEU), Alter unter 10"
+    page.context.close()
+
+
+def test_what_a_site_calls_values_by_is_checked_as_all_other_files_are(sites: Path) -> None:
+    path = Path("releases/t1/values.csv")
+    assert values_in(path)["age"]["-10 to <10"] == "-10 bis unter 10"
+    assert '"\'-10 to <10"' in path.read_text()  # no formula for a spreadsheet
+    path.write_text(path.read_text().replace("Deutschland", "Frankreich"))
+    found, left_out = editions.releases_in(Path("releases"), "small")
+    assert [one.release for one in found] == ["t2"]
+    assert "releases/t1: published files were altered, values.csv for one" in left_out[0]
+
+
+def test_columns_of_series_and_of_long_groups() -> None:
+    content = gallery.hours(60)
+    called = of_columns(content.workload, {}, Words.of(content.certificate), 60)
+    assert called["hour"]["at 13"] == "1 Jan 2011, 13:00"
+    assert of_columns(content.workload, {}, Words.of(content.certificate), 59) == {}
+
+
+@pytest.mark.parametrize(("every", "called"), [("day", ["1 Nov 2026", "2 Nov 2026"]), ("week", [])])
+def test_days_are_dates_and_weeks_their_numbers(every: Any, called: list[str]) -> None:
+    times = Times(datetime.datetime(2026, 11, 1), 2, every)
+    domain = Domain((Attribute("d", edges=even_edges(0, 1, 2), times=times),))
+    words = Words("visits", {"d": {"time": {"start": "2026-11-01T00:00:00", "step": every}}})
+    found = of_columns(marginals(domain, ways=1), {}, words, 2)
+    assert list(found.get("d", {}).values()) == called
+
+
+def test_statistics_are_of_places_by_name(home: Path, tmp_path: Path) -> None:
+    """In tables, on the summary, and in pictures by size; files keep the codes."""
+    table = born(300).append_column("paid", pa.array([1.0, 2.0, 9.0] * 300))
+    asked: dict[str, Any] = {"domain": {"born": BORN}, "sums": {"paid": {"from": 0, "to": 10}}}
+    asked["quantiles"] = {"of": {"paid": {"from": 0, "to": 10, "step": 1}}, "by": ["born"]}
+    asked["workload"] = [{"marginals": {"ways": [1]}}, {"marginals": {"of": [["born"]]}, "mean": "paid"}]
+    folder = Path(small.run(small.write(tmp_path / "data", table=table, **asked), home).folder)
+    text = (folder / "index.html").read_text()
+    means, quantiles = (text.partition(f'<h2 id="{name}">')[2].partition("<h2")[0] for name in ("means", "quantiles"))
+    assert "<td>Geburtsland Germany (DEU)</td>" in means
+    assert "<td>Germany (DEU)</td>" in quantiles
+    drawn = means.partition("<table>")[0]
+    assert "DEU" not in drawn
+    assert drawn.index("France") < drawn.index("Germany")  # the larger mean first
+    assert "born DEU" in (folder / "means.csv").read_text()

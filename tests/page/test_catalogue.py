@@ -158,6 +158,16 @@ def test_long_lists_are_folded(found: list[editions.Edition], monkeypatch: pytes
     assert 'href="w1/release.json"' in folded.partition("</details>")[0]
 
 
+@pytest.mark.parametrize("language", first_of(1, ["de", "fr", "es"]))
+def test_the_list_of_releases_fits_a_desk(found: list[editions.Edition], page: Any, language: str) -> None:
+    """With revisions and days of publishing it was a third wider than the page in German."""
+    found[-1].certificate["language"] = language
+    site.write("visits", found, (), Path("site"))
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(Path("site/index.html").resolve().as_uri())
+    assert page.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('.list'))") == 0
+
+
 def test_days_of_publishing_have_a_column_where_one_is_known(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

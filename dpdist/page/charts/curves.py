@@ -154,7 +154,16 @@ def _outline(places: Matrix, levels: Matrix, steps: bool) -> str:
             (f"V{level:.1f}" if i else "") + f"H{place:.1f}"
             for i, (place, level) in enumerate(zip(places[1:], levels, strict=True))
         )
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(places, levels, strict=True))
+    tenths = np.rint(10 * np.column_stack([places, levels])).astype(np.int64)
+    (first, *onward) = [f"{_tenths(x)} {_tenths(y)}" for x, y in np.diff(tenths, axis=0, prepend=0).tolist()]
+    return f"M{first}" + ("l" + " ".join(onward) if onward else "").replace(" -", "-")
+
+
+def _tenths(number: int) -> str:
+    """A number of tenths, as short as a path allows."""
+    whole, part = divmod(abs(number), 10)
+    text = (str(whole) if whole or not part else "") + (f".{part}" if part else "")
+    return f"-{text}" if number < 0 else text
 
 
 def _levels(held: Scale, plot: _Plot, *, named: bool = True) -> list[str]:

@@ -21,7 +21,9 @@
   function chart(figure, place) {
     const data = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot"), svgs = [...plot.querySelectorAll("svg")];
-    const rows = data.x.length, several = data.s.length, heat = data.kind === "heat", map = data.kind === "map", bars = data.kind === "bars";
+    const rows = data.x.length;
+    data.h = data.h.map((column) => column.length < rows ? Array(rows).fill(column[0]) : column);
+    const several = data.s.length, heat = data.kind === "heat", map = data.kind === "map", bars = data.kind === "bars";
     // of more than a few curves each has a plot of its own, at an offset from the first
     const apart = Boolean(data.p[0].offsets), offset = (k, s) => data.p[k].offsets?.[s] ?? [0, 0];
     const shifted = ([dx, dy], parts) => { const found = make("g", { transform: `translate(${dx} ${dy})` }); found.append(...parts); return found; };

@@ -3,8 +3,10 @@
   if (!document.getElementById("data")) return;
   const { tables, ...data } = JSON.parse(document.getElementById("data").textContent);
   for (const name of ["query", "group", "answer", "error", "low", "high"]) data[name] = [];
-  for (const { group, answer, parts, first: begin = 0, query, ends, pairs, pair, ...known } of tables) {
-    const names = query ?? parts.reduce((before, part) => before.flatMap((first) => part.map((name) => [first, name].filter(Boolean).join(", "))), [""]);
+  for (const { group, unit, steps, parts, first: begin = 0, query, ends, pairs, pair, ...known } of tables) {
+    let whole = 0;
+    const answer = known.answer ?? steps.split(" ").map((step) => (whole += parseInt(step, 36)) / unit);
+    const names = query ?? (Number.isInteger(parts) ? tables[parts].parts : parts).reduce((before, part) => before.flatMap((first) => part.map((name) => [first, name].filter(Boolean).join(", "))), [""]);
     answer.forEach((value, i) => {
       const [error, half] = pairs ? pairs[pair[i] ?? 0] : [known.error[i]];
       const [low, high] = !pairs ? [known.low[i], known.high[i]] : half === null ? [null, null] : [Math.max(value - half, ends[0] ?? -Infinity), Math.min(value + half, ends[1] ?? Infinity)];
@@ -20,7 +22,7 @@
     (i) => data.query[i], (i) => data.answer[i], (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i], (i) => data.error[i] ?? Infinity,
   ];
   function choose() {
-    const find = $("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean), group = $("group").value;
+    const find = $("find").value.trim().toLowerCase().split(/,?\s+/).filter(Boolean), group = $("group").value;
     shown = [];
     for (let i = 0; i < rows; i++) {
       if ((group === "" || data.group[i] === Number(group)) && find.every((word) => words[i].includes(word))) shown.push(i);
