@@ -32,7 +32,7 @@ def simulated(rule: CountsBySize, counts: np.ndarray, state: np.random.Generator
     if rule.loss.pure:
         noise = state.laplace(0, deviation / 2**0.5, rule.firsts.size)
     width = float(rule.noise.half_width_95(1.0))
-    return NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts) + noise, deviation, width)
+    return NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts) + noise, deviation, width, bool(rule.loss.pure))
 
 
 @pytest.mark.parametrize("budget", [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))])
@@ -115,7 +115,8 @@ def test_both_ends_of_a_range_are_those_of_least_error() -> None:
     amounts = np.where(state.random(5000) < 0.3, -state.exponential(20, 5000), state.exponential(80, 5000)).astype(int)
     rule = counts_by_size(2000, Loss.gaussian(Fraction(1)), "add-remove", parts=WHOLES, below=500)
     counts = np.bincount(np.clip(amounts, -500, 2000) + 500, minlength=2501)
-    found = SignedCounts(NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts).astype(float), 1e-6, 1.96), rule.above)
+    exact = NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts).astype(float), 1e-6, 1.96, laplace=False)
+    found = SignedCounts(exact, rule.above)
     low, high = np.meshgrid(found.lowest, found.highest, indexing="ij")
     variances = 1e3 * np.maximum(low, high) ** 2.0
 
