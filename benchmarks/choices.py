@@ -3,7 +3,7 @@
     python -m benchmarks.choices [FOLDER]
 
 Roots of mean squared errors of a table of ten groups (``benchmarks.bounds``) with the bound that a rule chooses, as a multiple of that
-with the best bound and the whole budget, which nobody can have; 400 choices a file, with noise of fixed seeds. A row is the geometric
+with the best bound and the whole budget, which nobody can have; 200 choices a file, with noise of fixed seeds. A row is the geometric
 mean and the largest of all files of its kind under rho 0.05 and 0.005, or epsilon 0.3 and 0.1.
 
 The files are drawn: of 3,000 and 30,000 persons by their number of records, of 9,000 and 90,000 amounts of at most three a person. Those
@@ -29,7 +29,7 @@ from benchmarks.bounds import GROUPS, LOSSES, OF_AMOUNTS, OF_RECORDS, PART, Case
 from dpdist.privacy.bounds import UNIT_BITS
 from dpdist.quantities.beyond import NoisyCounts
 
-CHOICES, SEED = 400, 68
+CHOICES, SEED = 200, 68
 
 
 def lognormal(mean: float, deviation: float) -> Draw:
