@@ -40,7 +40,7 @@ def _counts(certificate: Mapping[str, Any]) -> str:
     privacy, what = certificate["privacy"], _counted(certificate)
     most, groups = privacy["most_records_of_one_person"], privacy.get("most_groups_of_one_person")
     steps = privacy.get("participations_of_one_person")
-    if what == "persons":
+    if _counts_persons(certificate):
         if groups == 1:
             return say("Counts each person in their first group")
         return say("Counts each person in the first {groups:,} of their groups", groups=groups)
@@ -51,6 +51,11 @@ def _counts(certificate: Mapping[str, Any]) -> str:
     if what == "records":
         return say("Counts the first record of each person{within}", within=within)
     return say("Counts the first of the {what} of each person{within}", what=what, within=within)
+
+
+def _counts_persons(certificate: Mapping[str, Any]) -> bool:
+    """Whether each person counts once in a group, whatever the page calls them."""
+    return bool((certificate.get("method") or {}).get("persons"))
 
 
 def _counted(certificate: Mapping[str, Any]) -> str:
@@ -106,7 +111,7 @@ def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 def _of_persons(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     found, what = facts["persons"], _counted(certificate)
-    what = say("groups of persons") if what == "persons" else recalled(what)
+    what = say("groups of persons") if _counts_persons(certificate) else recalled(what)
     told = say(
         "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "
         "({share:.0%} of the budget bought these numbers). {of_counted}",

@@ -103,7 +103,8 @@ def of_groups(**changes: Any) -> dict[str, Any]:
     """Persons by group, with a bound on their groups that is chosen."""
     person = {"column": "person", "most_groups": "private", "selection": {"share": 0.1, "most": MOST}}
     tables = {"workload": [{"marginals": {"of": [["age", "sex", "work"]]}}]}
-    return tables | {"records": {"path": "records.parquet", "count": "persons", "person": person}, **changes}
+    records = {"path": "records.parquet", "called": "buyers", "count": "persons", "person": person}
+    return tables | {"records": records, **changes}
 
 
 @pytest.mark.parametrize(("neighbours", "budget"), first_of(1, ASKED))
