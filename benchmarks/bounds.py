@@ -5,7 +5,7 @@
 
 A table of ten groups, in which records lie alike, is released under a rho or a pure epsilon. A tenth of it chooses how many records of
 a person count, or the largest amount that does, in steps. OpenDP's way is its quantile (report noisy max, among dpdist's candidates) at
-0.9, 0.95 and 0.99, Tumult's that of ``get_bounds``, whose share is always 0.95. Errors are roots of mean squares over 100 choices: noise
+0.9, 0.95 and 0.99, Tumult's that of ``get_bounds``, whose share is always 0.95. Errors are roots of mean squares over 60 choices: noise
 and what does not count together. Of a group's mean: of a sum and a count with half of the rest of the budget each. "best" of all
 candidates, with the whole budget for the table, which nobody can have. A package that is not there has no column.
 
@@ -40,7 +40,7 @@ from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, cou
 from dpdist.privacy.distributions import LAPLACE
 from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
 
-GROUPS, RUNS, PART = 10, 100, Fraction(1, 10)
+GROUPS, RUNS, PART = 10, 60, Fraction(1, 10)
 LOSSES = (
     Loss.gaussian(Fraction(1, 20)),
     Loss.gaussian(Fraction(1, 200)),

@@ -1,8 +1,9 @@
 """How often published intervals hold the true numbers: releases of three real files, each drawn anew under many keys.
 
-    python -m benchmarks.coverage --shop SALES --data FOLDER [--draws 1000] [--seed 40] [--before]
+    python -m benchmarks.coverage --shop SALES --data FOLDER [--draws 1000] [--seed 40] [--before] [--only 'shop declared Laplace']
 
-With ``--before`` nothing is counted but what is said of bounds, which takes a hundredth of the time, so that it can be drawn more often.
+With ``--before`` nothing is counted but what is said of bounds, which takes a hundredth of the time, so that it can be drawn more often;
+with ``--only`` of some specs.
 
 Every release is read from a spec, planned and counted once; then all that it draws is drawn under each key by the code that draws a
 release, and read by the code that publishes it. Two specs a file: with declared bounds and what they leave out, and with bounds that a
@@ -284,11 +285,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--before", action="store_true")
+    parser.add_argument("--only", nargs="*", help="of a file, its bounds (declared, private) and noise (Gaussian, Laplace)")
     options = parser.parse_args()
     print(f"| file | bounds | noise | interval of | intervals of a release | releases | hold, % |\n{'|---' * 7}|")
     for file in files(options.shop, options.data):
         for private in (False, True):
             for kind in BUDGETS:
+                if options.only and f"{file.name} {'private' if private else 'declared'} {kind}" not in options.only:
+                    continue
                 with tempfile.TemporaryDirectory() as folder:
                     home = Path(folder)
                     keys.initialise(home / "home")
