@@ -72,8 +72,8 @@ class NoisyCounts:
         There a number of them in all of 1, 2, 4, ... bins from it on is likelier than noise alone.
         """
         found = 0
-        for width in 2 ** np.arange(self.counts.size.bit_length()):
-            runs = sliding_window_view(self.counts, width)
+        for doubled in range(self.counts.size.bit_length()):
+            runs = sliding_window_view(self.counts, 2**doubled)
             level = np.median(runs, axis=1) if self.laplace else runs.mean(axis=1)  # the likeliest
             likelier = self._nats(runs) - self._nats(runs - np.maximum(level, 0.0)[:, None])
             found = max(found, 1 + int(np.flatnonzero(likelier.sum(axis=1) > self.seen).max(initial=-1)))
