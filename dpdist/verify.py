@@ -1451,14 +1451,14 @@ class Claimed:
             Fraction(facts["rho"]), Fraction((times * absolute) ** 2 if self.laplace else times * squared, 2 * scale**2)
         )
         values, deviation = np.array(facts["values"], dtype=np.float64), scale * (math.sqrt(2) if self.laplace else 1)
-        width, told = (LAPLACE_95 if self.laplace else NORMAL_95), dict[str, Any](amounts={})
+        by, told = (LAPLACE_95, math.sqrt(32)) if self.laplace else (NORMAL_95, 4.0), dict[str, Any](amounts={})
         if most is not None:
             rungs = rungs_to(int(most))
-            told["persons"], values = of_persons(values, rungs, deviation, width, records), values[3 + len(rungs) :]
+            told["persons"], values = of_persons(values, rungs, deviation, by, records), values[3 + len(rungs) :]
         for name in columns:
             column, rungs = self.certificate["method"]["sums"][name], rungs_to(2**11)
             part = (float(column["to"]) - float(column["from"])) / 16
-            told["amounts"][name] = of_amounts(values, rungs, deviation / record, width, record, part)
+            told["amounts"][name] = of_amounts(values, rungs, deviation / record, by, record, part)
             values = values[3 + 2 * len(rungs) :]
         near(len(values), 0, what="numbers that are left over: ")
         return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, told)
@@ -1573,9 +1573,9 @@ def rungs_to(most: int) -> Array:
     return np.array([*(2**k for k in range((most - 1).bit_length())), most], dtype=np.float64)
 
 
-def last_seen(sums: Array, deviation: float) -> int:
-    """The last rung from which on more are seen than four standard errors of noise; sums in ends of their rungs."""
-    return max([0, *(k for k in range(len(sums)) if sums[k:].sum() > 4 * deviation * math.sqrt(len(sums) - k))])
+def last_seen(sums: Array, deviation: float, seen: float) -> int:
+    """The last rung from which on more are seen than so many standard errors of noise; sums in ends of their rungs."""
+    return max([0, *(k for k in range(len(sums)) if sums[k:].sum() > seen * deviation * math.sqrt(len(sums) - k))])
 
 
 def shared(above: float, below: float, noise: Sequence[float], width: float) -> dict[str, float]:
@@ -1587,12 +1587,12 @@ def shared(above: float, below: float, noise: Sequence[float], width: float) -> 
     return {"share": value, "low_95": low, "high_95": high}
 
 
-def of_persons(values: Array, rungs: Array, deviation: float, width: float, records: int) -> dict[str, Any]:
-    """What is beyond the bounds of persons."""
-    unit = 2.0**24
+def of_persons(values: Array, rungs: Array, deviation: float, by: tuple[float, float], records: int) -> dict[str, Any]:
+    """What is beyond the bounds of persons; by the width of intervals and from where on somebody is seen, in standard errors."""
+    unit, (width, seen) = 2.0**24, by
     whole, beyond, counted = values[:3] / unit * (1, 1, records)
     sums, noise, own = values[3 : 3 + len(rungs)] / (2 * unit), deviation / (2 * unit), deviation / unit * records
-    last = last_seen(sums, noise)
+    last = last_seen(sums, noise, seen)
     lost, off = float((sums * rungs)[: last + 1].sum()), noise * float(np.linalg.norm(rungs[: last + 1]))
     told: dict[str, Any] = {
         "beyond": shared(beyond, whole + beyond, [(deviation / unit) ** 2 * n for n in (1, 1, 2)], width)
@@ -1609,16 +1609,18 @@ def of_persons(values: Array, rungs: Array, deviation: float, width: float, reco
     return told
 
 
-def of_amounts(values: Array, rungs: Array, deviation: float, width: float, record: int, part: float) -> dict[str, Any]:
-    """What lies outside the range of amounts."""
-    inside, *outside = (float(each) for each in values[:3] / record)
+def of_amounts(
+    values: Array, rungs: Array, deviation: float, by: tuple[float, float], record: int, part: float
+) -> dict[str, Any]:
+    """What lies outside the range of amounts, as ``of_persons``."""
+    (width, seen), (inside, *outside) = by, (float(each) for each in values[:3] / record)
     told: dict[str, Any] = {}
     for name, some in (("outside", outside), ("above", outside[:1]), ("below", outside[1:])):
         noise = [deviation**2 * n for n in (len(some), len(some), 3)]
         told[name] = shared(sum(some), inside + sum(outside), noise, width)
     totals, told["up_to"] = [], []
     for sums in values[3 : 3 + 2 * len(rungs)].reshape(2, -1) / (2 * record):
-        last = last_seen(sums, deviation / 2)
+        last = last_seen(sums, deviation / 2, seen)
         told["up_to"].append(rungs[last] * part)
         totals.append((float((sums * rungs)[: last + 1].sum()), deviation / 2 * float(np.linalg.norm(rungs[: last + 1]))))
     value, off = (totals[0][0] - totals[1][0]) * part, width * math.hypot(totals[0][1], totals[1][1]) * part

@@ -315,13 +315,15 @@ def approve(
     Where PREFECT_API_URL names a server, the last approval resumes runs that were suspended for it.
     """
     from dpdist.privacy import approvals
+    from dpdist.release.chosen import charged_for
     from dpdist.spec import load
 
     job, signer = load(spec, period=period), approvals.load_key(key)
-    dataset, release, digest = job.guarantee.dataset, job.release, job.digest
-    signed = approvals.signature(signer, dataset, release, digest)
+    dataset, release, digest, public = job.guarantee.dataset, job.release, job.digest, approvals.public_of(signer)
     with book() as ledger:
-        found, needed = ledger.approve(dataset, release, digest, key=approvals.public_of(signer), signature=signed)
+        for each in charged_for(job):
+            signed = approvals.signature(signer, dataset, each, digest)
+            found, needed = ledger.approve(dataset, each, digest, key=public, signature=signed)
     out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
     if found >= needed and served():
         with for_prefect():

@@ -9,7 +9,7 @@ from dpdist.language import later, recalled, say
 
 OF_COUNTED = later("Intervals of answers are of the records that count")
 WIDEST = 0.5
-"""Of an interval of a share of all amounts: of a wider one nothing is said but that it is not known."""
+"""Of an interval of what a chosen bound leaves out of all: of a wider one nothing is said but that it is not known."""
 
 
 def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
@@ -40,7 +40,7 @@ def _counts(certificate: Mapping[str, Any]) -> str:
     privacy, what = certificate["privacy"], _counted(certificate)
     most, groups = privacy["most_records_of_one_person"], privacy.get("most_groups_of_one_person")
     steps = privacy.get("participations_of_one_person")
-    if what == "persons":
+    if _counts_persons(certificate):
         if groups == 1:
             return say("Counts each person in their first group")
         return say("Counts each person in the first {groups:,} of their groups", groups=groups)
@@ -53,14 +53,17 @@ def _counts(certificate: Mapping[str, Any]) -> str:
     return say("Counts the first of the {what} of each person{within}", what=what, within=within)
 
 
+def _counts_persons(certificate: Mapping[str, Any]) -> bool:
+    """Whether each person counts once in a group, whatever the page calls them."""
+    return bool((certificate.get("method") or {}).get("persons"))
+
+
 def _counted(certificate: Mapping[str, Any]) -> str:
     return str((certificate.get("method") or {}).get("counted") or "records")
 
 
 def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     column = (certificate.get("method") or {}).get("sums", {}).get(facts["of"], {})
-    of_sum = facts["sum_left_out"]
-    known = of_sum["high_95"] - of_sum["low_95"] <= WIDEST
     told = later(
         "{name} counts from {from:,.10g} to {to:,.10g} {unit} of each record, a range that {share:.0%} of the budget chose: {amounts} of "
         "the amounts other than zero lie outside it, and {left} of what all add up to without their signs (from {down_to:,.10g} to "
@@ -76,7 +79,7 @@ def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> s
         name=column.get("title") or facts["of"],
         unit=column.get("unit") or say("units"),
         amounts=_share(facts["amounts_beyond"]),
-        left=_share(of_sum) if known else say("an unknown share"),
+        left=_known_share(facts["sum_left_out"]),
         of_counted=say(OF_COUNTED),
         **{name: facts[name] for name in ("from", "down_to", "to", "share", "up_to")},
     )
@@ -88,7 +91,7 @@ def _chosen(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         "Counts the first {most_records:,} records of each person, a number that {share:.0%} of the budget chose: {persons} of the persons "
         "have more, and {records} of all records (up to {up_to:,} of a person) are not counted. {of_counted}",
         persons=_share(facts["persons_beyond"]),
-        records=_share(facts["records_left_out"]),
+        records=_known_share(facts["records_left_out"]),
         of_counted=say(OF_COUNTED),
         **{name: facts[name] for name in ("most_records", "share", "up_to")},
     )
@@ -100,7 +103,7 @@ def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> 
         "the groups of all persons (up to {up_to:,} of a person) are not counted. {of_counted}",
         counts=_counts(certificate),
         persons=_share(facts["persons_in_more_groups"]),
-        groups=_share(facts["groups_left_out"]),
+        groups=_known_share(facts["groups_left_out"]),
         of_counted=say(OF_COUNTED),
         **{name: facts[name] for name in ("share", "up_to")},
     )
@@ -108,7 +111,7 @@ def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 def _of_persons(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     found, what = facts["persons"], _counted(certificate)
-    what = say("groups of persons") if what == "persons" else recalled(what)
+    what = say("groups of persons") if _counts_persons(certificate) else recalled(what)
     told = say(
         "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "
         "({share:.0%} of the budget bought these numbers). {of_counted}",
@@ -148,6 +151,10 @@ def _of_amounts(name: str, column: Mapping[str, Any], found: Mapping[str, Any], 
         share=share,
         **found["excess"],
     )
+
+
+def _known_share(found: Mapping[str, Any]) -> str:
+    return _share(found) if found["high_95"] - found["low_95"] <= WIDEST else say("an unknown share")
 
 
 def _share(facts: Mapping[str, float]) -> str:

@@ -135,6 +135,7 @@ class MethodFacts(TypedDict):
     """``method`` of a certificate."""
 
     counted: str
+    persons: NotRequired[bool]
     meaning: str
     record: NotRequired[str]
     attributes: dict[str, dict[str, Any]]

@@ -8,12 +8,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from dpdist.operators import Matrix
 from dpdist.quantities.intervals import fieller, interval_within
 
-AMOUNTS_SEEN = 5.0
+AMOUNTS_SEEN = 10.0
 """As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
+POWERS = np.array([1.5, 2, 3, 4, 6, 10, 20])
+"""Laws by which persons may become fewer beyond the last bin in which they are seen (docs/decisions/0068-tails.md)."""
+NOBODY = 10.0
+"""How many times as likely as each of them it is that there is nobody, before the numbers are looked at."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class NoisyCounts:
         persons: noisy numbers of persons.
         deviation: of the noise in each, persons.
         width: half width of a 95 % interval, in standard errors.
-        seen: standard errors above zero from which on anything is seen.
+        laplace: whether the noise is Laplace's; else it is Gaussian.
+        seen: nats by which something there has to be likelier than noise alone to be seen: 8 are four standard errors of a Gaussian.
     """
 
     firsts: Matrix
@@ -46,31 +52,52 @@ class NoisyCounts:
     counts: Matrix
     deviation: float
     width: float
-    seen: float = 4.0
+    laplace: bool
+    seen: float = 8.0
 
     def _beyond(self, bound: int | Matrix) -> tuple[Matrix, Matrix]:
         """For each bin how many records of a person lie beyond a bound: the middle, and how far that may be off."""
         low, high = (np.maximum(ends - bound, 0).astype(np.float64) for ends in (self.firsts, self.lasts))
         return (low + high) / 2, (high - low) / 2
 
+    def _nats(self, noise: Matrix) -> Matrix:
+        """How unlikely such noise is beside none."""
+        errors = noise / self.deviation
+        return np.asarray(math.sqrt(2) * np.abs(errors) if self.laplace else errors**2 / 2)
+
     @cached_property
-    def _seen(self) -> Matrix:
-        """The bins up to the last one at which persons are seen: beyond it they are few, if there are any, and noise is not.
+    def seen_in(self) -> int:
+        """How many bins there are up to the last one in which persons are seen.
 
-        They are seen where a run of 1, 2, 4, ... bins from there on holds more than ``seen`` standard errors. Runs that all end at the last
-        bin, and bins that are seen at two errors, lose more (benchmarks/results/bounds.md).
+        There a number of them in all of 1, 2, 4, ... bins from it on is likelier than noise alone.
         """
-        up_to, starts = np.append(0.0, np.cumsum(self.counts)), np.arange(self.counts.size)
-        seen = np.zeros(starts.size, dtype=bool)
-        for width in 2 ** np.arange(starts.size.bit_length()):
-            ends = np.minimum(starts + width, starts.size)
-            seen |= up_to[ends] - up_to[starts] > self.seen * self.deviation * np.sqrt(ends - starts)
-        return np.asarray(starts <= np.flatnonzero(seen).max(initial=0))
+        found = 0
+        for doubled in range(self.counts.size.bit_length()):
+            runs = sliding_window_view(self.counts, 2**doubled)
+            level = np.median(runs, axis=1) if self.laplace else runs.mean(axis=1)  # the likeliest
+            likelier = self._nats(runs) - self._nats(runs - np.maximum(level, 0.0)[:, None])
+            found = max(found, 1 + int(np.flatnonzero(likelier.sum(axis=1) > self.seen).max(initial=-1)))
+        return found
 
-    def lost_squared(self, bound: int) -> float:
-        """The expected square of the records beyond a bound, given the noisy numbers: its mean, squared, and its variance."""
-        weights = self._beyond(bound)[0] * self._seen
-        return max(float(weights @ self.counts), 0.0) ** 2 + float(weights @ weights) * self.deviation**2
+    @cached_property
+    def _tails(self) -> tuple[Matrix, Matrix]:
+        """Persons in each bin after the last one in which they are seen, by each law of ``POWERS`` and by none, and how likely each is."""
+        last = max(self.seen_in, 1) - 1
+        starts = np.append(self.firsts[last], self.lasts[last:] + 1.0) - 0.5
+        parts = -np.diff(starts ** -POWERS[:, None])
+        parts[:, -1] = starts[-2] ** -POWERS  # whoever has more is in the last bin, too
+        laws = np.append(parts[:, 1:] / parts[:, :1], np.zeros((1, starts.size - 2)), axis=0) * max(self.counts[last], 0.0)
+        unlikely = self._nats(self.counts[last + 1 :] - laws).sum(axis=1)
+        likely = np.exp(unlikely.min() - unlikely) * np.append(np.ones(POWERS.size), NOBODY)
+        return laws, likely / likely.sum()
+
+    def lost_squared(self, bounds: Matrix) -> Matrix:
+        """For each bound the expected square of the records beyond it, given the noisy numbers."""
+        if not self.counts.size:
+            return np.zeros(bounds.size)
+        weights, (laws, likely), seen = self._beyond(bounds[:, None])[0], self._tails, max(self.seen_in, 1)
+        lost = np.maximum(weights[:, :seen] @ self.counts[:seen], 0.0)[:, None] + weights[:, seen:] @ laws.T
+        return np.asarray(lost**2 @ likely)
 
     def chosen(self, variances: Matrix, spread: float) -> int:
         """The bound of least predicted total squared error: that of the noise, and that of the records beyond the bound.
@@ -79,8 +106,7 @@ class NoisyCounts:
             variances: total squared error that noise adds to all answers with the last number of each bin as the bound.
             spread: what all answers lose, squared and added, where one record is left out, wherever it would have been.
         """
-        lost = np.array([self.lost_squared(int(k)) for k in self.lasts])
-        return int(self.lasts[int(np.argmin(variances + lost * spread))])
+        return int(self.lasts[int(np.argmin(variances + self.lost_squared(self.lasts) * spread))])
 
     def beyond(self, bound: int | Matrix) -> Share:
         """The share of persons with more records than a bound, which is the last number of a bin, or of each bin one."""
@@ -142,9 +168,10 @@ class SignedCounts:
             spread: as for ``NoisyCounts.chosen``.
         """
         beneath, above = self._side(slice(self.above, None)), self._side(slice(self.above))
-        lost = np.add.outer(
-            [beneath.lost_squared(int(end)) for end in self.lowest], [above.lost_squared(int(end)) for end in self.highest]
-        )
+        under = beneath.lost_squared(self.lowest) * (
+            beneath.seen_in > 0
+        )  # a range begins at zero where nothing is seen beneath it
+        lost = np.add.outer(under, above.lost_squared(self.highest))
         low, high = np.unravel_index(int(np.argmin(variances + lost * spread)), lost.shape)
         return int(self.lowest[low]), int(self.highest[high])
 
@@ -154,9 +181,10 @@ class SignedCounts:
         return self.every.beyond(ends), self.every.excess(ends)
 
 
-SEEN = 4.0
-"""Standard errors above zero from which on anybody is seen on a ladder. At 2, noise takes late rungs for occupied in one draw of ten, and
-intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0042-left-out.md)."""
+SEEN, SEEN_OF_LAPLACE = 4.0, 32**0.5
+"""Standard errors above zero from which on anybody is seen on a ladder. At 2, Gaussian noise takes late rungs for occupied in one draw of
+ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0042-left-out.md). Of Laplace noise
+as many as are as unlikely as four of a Gaussian, 8 nats: at four, intervals of sums outside a range hold in 94.1 cases in place of 95.5."""
 WIDEST = 1 / 3
 """An estimate for all records is said where its interval goes up by at most so much of the records that count."""
 
@@ -182,17 +210,21 @@ class Ladder:
         ends: of the rungs.
         sums: noisy, in the unit of the ends.
         deviation: of the noise in the sum of a rung over its end: in units that lie on it.
+        seen: standard errors above zero from which on anybody is seen.
     """
 
     ends: Matrix
     sums: Matrix
     deviation: float
+    seen: float
 
     @cached_property
     def reached(self) -> int:
         """The last rung from which on anybody is seen."""
         beyond = np.cumsum((self.sums / self.ends)[::-1])[::-1]
-        return int(np.flatnonzero(beyond > SEEN * self.deviation * np.sqrt(np.arange(beyond.size, 0, -1))).max(initial=0))
+        return int(
+            np.flatnonzero(beyond > self.seen * self.deviation * np.sqrt(np.arange(beyond.size, 0, -1))).max(initial=0)
+        )
 
     @property
     def up_to(self) -> float:
@@ -288,7 +320,13 @@ def _share(values: Matrix, covariance: Matrix, width: float) -> Share:
 
 
 def of_block(
-    values: Matrix, deviation: float, scales: tuple[float, float, float], ends: Matrix, ladder: float, width: float
+    values: Matrix,
+    deviation: float,
+    scales: tuple[float, float, float],
+    ends: Matrix,
+    ladder: float,
+    width: float,
+    seen: float,
 ) -> NoisyBeyond:
     """A block of noisy numbers in units, read.
 
@@ -297,7 +335,8 @@ def of_block(
         scales: units of each number of the head.
         ends: of the rungs of each ladder.
         ladder: units of one that lies on the end of a rung.
+        width, seen: of intervals and ladders.
     """
     head, rest = values[: len(scales)] / np.array(scales), values[len(scales) :].reshape(-1, ends.size)
-    ladders = tuple(Ladder(ends, each / ladder * ends, deviation / ladder) for each in rest)
+    ladders = tuple(Ladder(ends, each / ladder * ends, deviation / ladder, seen) for each in rest)
     return NoisyBeyond(head, deviation / np.array(scales), ladders, width)

@@ -259,6 +259,7 @@ def method(job: Job) -> dict[str, Any]:
     records, measured, guarantee = job.source.records, job.measured, job.guarantee
     return {
         "counted": records.named,
+        **({"persons": True} if measured.persons else {}),
         "meaning": meant(job),
         **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {

@@ -73,7 +73,7 @@ def charge_for(
         cap=guarantee.cap,
         protection=guarantee.protection,
         spec_digest=binding,
-        asked=job.digest,
+        asked=job.declared.digest,
         counted=None if bound is None else bound.counted(guarantee, release),
         period=budget_period(guarantee.cap.per, guarantee.period),
         part=part,

@@ -46,6 +46,12 @@ def preliminary_of(job: Job) -> Preliminary | None:
     return MADE[type(asked)](job, asked, part)
 
 
+def charged_for(job: Job) -> tuple[str, ...]:
+    """The ids that the ledger charges for a release that nothing was found for yet: of all that comes before, and its own."""
+    before = preliminary_of(job)
+    return (job.release,) if before is None else (before.release, *charged_for(job.with_found(None)))
+
+
 def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]:
     """What a release was prepared with, in order, with the numbers of each that are published; None for placeholders."""
     made = ((preliminary_of(each.declared), each.found) for each in job.guarantee.found)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dpdist.domain import Domain
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.beyond import FINEST, LARGEST, UNIT, Beyond, beyond, ladder
+from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.noise import Noise
-from dpdist.quantities.beyond import of_block
+from dpdist.quantities.beyond import SEEN, SEEN_OF_LAPLACE, of_block
 from dpdist.records.beyond import CountedSizes, RecordsInParts, beyond_bounds
 from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors
 from dpdist.spec.found_first import LeftOut
@@ -72,15 +73,16 @@ def measured_of(job: Job, asked: LeftOut, part: Loss) -> LeftOutMeasurement:
 def estimated(rule: Beyond, values: NDArray[np.float64], domain: Domain) -> dict[str, Any]:
     """The shares and sums with their intervals, of persons and of each column."""
     blocks = np.split(values, np.cumsum(rule.sizes)[:-1])
-    deviation, width, found = rule.noise.deviation, float(rule.noise.half_width_95(1.0)), {}
+    deviation, found = rule.noise.deviation, {}
+    by = float(rule.noise.half_width_95(1.0)), SEEN_OF_LAPLACE if rule.noise.kind == LAPLACE else SEEN
     if rule.most is not None:
         scales, ends = (UNIT, UNIT, UNIT / rule.records), ladder(rule.most).astype(np.float64)
-        found["persons"] = of_block(blocks.pop(0), deviation, scales, ends, 2 * UNIT, width).persons()
+        found["persons"] = of_block(blocks.pop(0), deviation, scales, ends, 2 * UNIT, *by).persons()
     record, ends = rule.record, ladder(LARGEST).astype(np.float64)
     amounts = {}
     for name, block in zip(rule.columns, blocks, strict=True):
         column = domain.attribute(name).amounts
         assert column is not None
         low, high = column.range
-        amounts[name] = of_block(block, deviation, (record,) * 3, ends, 2 * record, width).amounts((high - low) / FINEST)
+        amounts[name] = of_block(block, deviation, (record,) * 3, ends, 2 * record, *by).amounts((high - low) / FINEST)
     return {**found, "amounts": amounts}

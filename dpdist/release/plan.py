@@ -89,7 +89,7 @@ class Plan(Design):
             **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
             "period": guarantee.day,
             "dataset": guarantee.dataset,
-            "spec_digest": job.digest,
+            "spec_digest": job.declared.digest,
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
             "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier, self.persons),

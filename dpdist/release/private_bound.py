@@ -12,6 +12,7 @@ import numpy as np
 from dpdist.domain.amounts import AMOUNT
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
+from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.noise import Noise
 from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts, SignedCounts
 from dpdist.records.beyond import CountedSizes, RecordsInParts, counts_of_amounts, records_of_persons
@@ -74,7 +75,7 @@ class BoundChoice(NoisyPreliminary):
         """The noisy numbers, in persons or records."""
         scaled, rule = np.array(noisy, dtype=np.float64) / 2.0**UNIT_BITS, self.rule
         deviation, width = rule.noise.deviation / 2.0**UNIT_BITS, float(rule.noise.half_width_95(1.0))
-        return NoisyCounts(rule.firsts, rule.lasts, scaled, deviation, width, self.seen)
+        return NoisyCounts(rule.firsts, rule.lasts, scaled, deviation, width, rule.noise.kind == LAPLACE, self.seen)
 
     def _paid(self, found: NoisyCounts) -> dict[str, Any]:
         return {

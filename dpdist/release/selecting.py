@@ -50,18 +50,19 @@ def check_before(context: Context, job: Job, measured: Charge) -> None:
     """
     ledger, stages = context.ledger, found_before(job)
     approvers = ledger.approvers(job.guarantee.dataset)
-    if stages and approvers is not None and approvers.needed:
+    if approvers is not None and approvers.needed and not all(before.asked.beside for before, _ in stages):
         raise InvalidInput(
-            "approvers sign a spec before a part of its budget is spent: a data set that needs approvals goes without "
-            "'private' categories, edges and bounds and 'quantiles', and with 'left_out: null'"
+            "approvers sign what is released, and names, edges and bounds that a part of the budget finds are not known before: a data "
+            "set that needs approvals goes without 'private' ones"
         )
-    loss = measured.loss
-    for before, _ in stages:
-        receipt = ledger.receipt(before.release)
-        check_measured(context.store, receipt, before.release)
+    receipts = [ledger.receipt(before.release) for before, _ in stages]
+    open_ones = [
+        before for (before, _), known in zip(stages, receipts, strict=True) if known is None or known.state == "aborted"
+    ]
+    ledger.rehearse(replace(measured, loss=sum((before.loss for before in open_ones), measured.loss)))
+    for (before, _), known in zip(stages, receipts, strict=True):
+        check_measured(context.store, known, before.release)
         ledger.rehearse(charge_before(before, None, None, None))
-        loss = loss + before.loss if receipt is None or receipt.state == "aborted" else loss
-    ledger.rehearse(replace(measured, loss=loss))
 
 
 @private_files()

@@ -279,15 +279,16 @@ def _check_found_first(job: Job, found: FoundFirst) -> Job:
         raise InvalidInput(f"a release asks for {found.said} of at most {len(found.ends)}: declare those of {found.of!r}")
     if found.share + found.spent >= 1:
         raise InvalidInput(f"{found.key} and what is found before it spend all of the budget: lower the shares")
-    if guarantee.course.grows or job.outputs.postprocess.consistent_with:
+    if guarantee.course.grows:
+        raise InvalidInput(f"{found.key} is found once and goes without 'stream', whose records come one after the other")
+    if job.outputs.postprocess.consistent_with and not found.beside:
         raise InvalidInput(
-            f"{found.key} goes without 'stream' and 'consistent_with', which need one domain and one bound for several releases"
+            f"{found.key} goes without 'consistent_with', which needs one domain and one bound for several releases"
         )
-    if job.norms == ("l1",) and (found.failure or not guarantee.budget.pure):
-        rule = "needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
-        if not found.failure:
-            rule = "with a 'delta' or 'rho' needs Gaussian noise: leave 'noise: laplace' or the delta out"
-        raise InvalidInput(f"{found.key} {rule}")
+    if job.norms == ("l1",) and found.failure:
+        raise InvalidInput(
+            f"{found.key} needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
+        )
     if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
         raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
     found.check_alone(guarantee.person, job.measured)

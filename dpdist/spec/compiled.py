@@ -10,7 +10,7 @@ from typing import Any
 
 from dpdist.identities import canonical
 from dpdist.look import PLAIN
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.private import Private, PrivateEdges
 from dpdist.spec.budgets import ReleaseBudgetSpec
@@ -141,7 +141,7 @@ def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before:
 
 def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> Iterator[FoundFirst]:
     """What parts of the budget find, in order: what is found enters what is found after it."""
-    person, left_out, quantiles = spec.records.person, spec.left_out, spec.quantiles
+    person, left_out, quantiles, laplace = spec.records.person, spec.left_out, spec.quantiles, spec.noise == LAPLACE
     private = [(name, each.values) for name, each in spec.domain.items() if isinstance(each.values, Private)]
     failure = sum((values.selection.delta for _, values in private), Fraction(0))
 
@@ -150,7 +150,7 @@ def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, 
     ) -> FoundFirst:
         number = before.get(kind, 0)
         after = partial(again, spent=spent + given.share, before={**before, kind: number + 1})
-        return kind(given.share, partial(_with, spec, after, change), spent, failure, of, number, *rule)
+        return kind(given.share, partial(_with, spec, after, change), spent, failure, of, number, laplace, *rule)
 
     if person.selection is not None and not person.most_groups:
         yield found(RecordsBound, person.selection, partial(_of_person, spec), person.selection.most)

@@ -46,6 +46,7 @@ class FoundFirst:
         failure: the deltas of all selections of names that are still to be made.
         of: the attribute or column of which it is found; empty where it is of the whole release.
         number: of it among those of its kind.
+        laplace: whether the spec asks for Laplace noise, which leaves a delta unspent.
     """
 
     share: Fraction
@@ -54,6 +55,7 @@ class FoundFirst:
     failure: Fraction
     of: str
     number: int
+    laplace: bool
 
     said: ClassVar[str]
     """How a spec asks for it."""
@@ -62,12 +64,15 @@ class FoundFirst:
     ends: ClassVar[tuple[str, ...]]
     """What ends the id of its charge, of the first of its kind and of each next one."""
     of_bounds: ClassVar[bool] = True
+    beside: ClassVar[bool] = False
+    """Whether the release is the same whatever is found."""
     fewest: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
 
     def parts(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
         """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
-        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else budget.loss
+        asked = budget.loss_with("l1") if self.laplace else budget.loss
+        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else asked
         return shares(whole, self.share / (1 - self.spent))
 
     @property
@@ -170,6 +175,7 @@ class LeftOut(FoundFirst):
 
     most: int
 
+    beside = True
     said, under, ends = "'left_out'", ("left_out",), (LEFT_OUT,)
 
     def check_alone(self, person: Person, measured: CountedCells) -> None:
@@ -184,6 +190,7 @@ class AskedQuantiles(FoundFirst):
 
     asked: QuantilesSpec
 
+    beside = True
     said, under, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
 
     def check_alone(self, person: Person, measured: CountedCells) -> None:

@@ -304,6 +304,12 @@ class Job:
         return self.guarantee.found[0].declared if self.guarantee.found else self
 
     @property
+    def itself(self) -> Job:
+        """The release without what is found beside it."""
+        found = self.guarantee.names
+        return self.with_found(True).itself if isinstance(found, FoundFirst) and found.beside else self
+
+    @property
     def moved(self) -> Distance:
         """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
 

@@ -160,7 +160,7 @@ def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow
 
     def companions() -> tuple[Job, ...]:
         named = spec.postprocess.consistent_with if follow else ()
-        return tuple(load(folder / path, follow=False, sizes=sizes) for path in named)
+        return tuple(load(folder / path, follow=False, sizes=sizes).itself for path in named)
 
     if records:
         located(spec.records.location.check, ("records",), lines, name)

@@ -150,8 +150,11 @@ def test_keys_of_approvers_are_private(tmp_path: Path) -> None:
 
 
 def test_the_command_line_approves(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made, asked for, refused before counting and by 'plan', approved, published; the rows as JSON Lines hold no secret."""
-    path, key = small.write(home.parent / "data"), home.parent / "key.pem"
+    """Made, asked for, refused before counting and by 'plan', approved with what is measured beside it, published; the rows as JSON Lines
+    hold no secret.
+    """
+    persons = {"path": "records.parquet", "person": {"column": "person"}}
+    path, key = small.write(home.parent / "data", records=persons, left_out={}), home.parent / "key.pem"
     monkeypatch.setenv("DPDIST_OUTPUT", str(home.parent / "out"))
 
     def said(*words: str) -> str:
@@ -165,7 +168,7 @@ def test_the_command_line_approves(home: Path, capsys: pytest.CaptureFixture[str
     said("ledger", "declare", str(path))
     asked = said("ledger", "approvers", "small", "--key", public, "--needed", "1", "--why", "agreed on")
     assert "releases need 1 approvals of 1 approvers" in asked
-    with pytest.raises(LedgerError, match="needs 1 approvals"):
+    with pytest.raises(LedgerError, match="'small-1' needs 1 approvals"):
         small.run(path, home)
     assert not (home / "store" / "histograms").exists()  # refused before anything was counted
     assert "1 of 1 approvals" in said("approve", str(path), "--key", str(key))

@@ -9,7 +9,7 @@ import pytest
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.beyond import UNIT, Beyond, beyond, ladder
-from dpdist.quantities.beyond import NoisyBeyond, of_block
+from dpdist.quantities.beyond import SEEN, SEEN_OF_LAPLACE, Ladder, NoisyBeyond, of_block
 from tests.often import first_of
 
 BOUND, MOST = 10, 1000
@@ -28,8 +28,8 @@ def numbers(name: str, many: int = 30_000) -> np.ndarray:
 
 def read(rule: Beyond, values: np.ndarray, deviation: float | None = None) -> NoisyBeyond:
     scales, ends = (UNIT, UNIT, UNIT / rule.records), ladder(MOST).astype(np.float64)
-    width = float(rule.noise.half_width_95(1.0))
-    return of_block(values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, width)
+    by = float(rule.noise.half_width_95(1.0)), SEEN_OF_LAPLACE if rule.loss.pure else SEEN
+    return of_block(values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, *by)
 
 
 @pytest.mark.parametrize("budget", first_of(1, [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))]))
@@ -72,11 +72,20 @@ def test_without_noise_all_is_exact() -> None:
     assert found["all_records"] == {"estimate": 65.0, "low_95": 65.0, "high_95": 65.0}
 
 
+@pytest.mark.parametrize("seen", [SEEN, SEEN_OF_LAPLACE])
+def test_noise_alone_is_seldom_seen(seen: float) -> None:
+    """On an empty ladder, in one draw of thousands. With the threshold of a Gaussian, Laplace noise is seen in three of a thousand."""
+    state, ends = np.random.default_rng(9), ladder(2**11).astype(np.float64)
+    noise = state.normal(0, 1, (20_000, ends.size)) if seen == SEEN else state.laplace(0, 0.5**0.5, (20_000, ends.size))
+    reached = [Ladder(ends, each * ends, 1.0, seen).reached for each in noise]
+    assert np.count_nonzero(reached) <= 20
+
+
 def test_amounts_by_hand() -> None:
     """Amounts from 0 to 160, a sixteenth of which is 10: one is 5 above, one 800 above, one 20 below."""
     rule = beyond(None, 1, ("amount",), Loss.gaussian(Fraction(1)), "add-remove")
     exact = rule.of_amounts(np.array([0.0, 0.0, 0.0, 0.5, 80.0, -2.0])).astype(np.float64)
-    found = of_block(exact, 1e-9, (UNIT, UNIT, UNIT), ladder(2**11).astype(np.float64), 2 * UNIT, 1.96).amounts(10.0)
+    found = of_block(exact, 1e-9, (UNIT, UNIT, UNIT), ladder(2**11).astype(np.float64), 2 * UNIT, 1.96, SEEN).amounts(10.0)
     assert [found[name]["share"] for name in ("outside", "above", "below")] == [0.5, 0.3333, 0.1667]
     assert found["excess"]["estimate"] == pytest.approx(5 + 800 - 20, abs=1e-3)
     assert found["up_to"] == [1280.0, 20.0]

@@ -17,11 +17,14 @@ import pytest
 from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.machine import engine
 from dpdist.machine.store import Store
+from dpdist.page import report
 from dpdist.page.beyond import beyond_sentences
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
+from dpdist.release.chosen import preliminary_of
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
+from dpdist.release.predicted import standard_errors
 from dpdist.spec import load
 from dpdist.spec.found_first import DeclaredNames, LeftOut
 from tests import small
@@ -149,7 +152,10 @@ def test_declared_bounds_without_it_say_that_it_is_not_known(home: Path) -> None
             {"records": {"path": "records.parquet"}, "sums": {}, "workload": [{"marginals": {"ways": [1]}}]},
             "nothing is bounded",
         ),
-        ({"noise": "laplace", **BUDGETS["delta"]}, "needs Gaussian noise"),
+        (
+            {"records": {"path": "records.parquet", "counts": {"column": "age", "of": "visits"}}},
+            "records that were counted before",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
@@ -171,6 +177,25 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
     assert "Counts the first 3 purchases of each person; " in shown
 
 
+def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) -> None:
+    data, tables = home.parent / "data", {"sums": {}, "mechanism": "auto"}
+    earlier = asked(release="earlier", workload=[{"marginals": {"ways": [0, 1]}}], **tables)
+    small.write(data, table=purchases(), **earlier).rename(data / "earlier.yaml")
+    combined = {
+        "workload": [{"marginals": {"ways": [1, 2]}}],
+        "postprocess": {"consistent_with": ["earlier.yaml"]},
+        **tables,
+    }
+    small.run(data / "earlier.yaml", home)
+    done = small.run(small.write(data, table=purchases(), **asked(**combined)), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    assert "earlier" in facts["post_processing"][0]
+    assert facts["left_out"]["persons"]
+    found, alone = report.load(done.folder)[0]["standard_error"].to_numpy(), standard_errors(done.plan)
+    assert (found <= alone * (1 + 1e-3)).all()
+    assert found.mean() < 0.95 * alone.mean()
+
+
 def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_path: Path) -> None:
     """A spec without the key is the one that says ``left_out: {}``; where that does not go with all that is asked, it is as it stands."""
     bounded = {"records": {"path": "records.parquet", "person": {"column": "person"}}}
@@ -187,7 +212,11 @@ def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_pat
         "budget": {"epsilon": 1, "delta": 1e-6},
         "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-5}},
     }
-    for other in (plain, {**content, **laplace}, {**content, "left_out": None}):
+    for other in (plain, {**content, "left_out": None}):
         assert isinstance(load(other, folder=tmp_path).guarantee.names, DeclaredNames)
+    leaving_delta = load({**content, **laplace}, folder=tmp_path)
+    before = preliminary_of(leaving_delta)
+    assert before is not None
+    assert (before.loss.pure, leaving_delta.itself.guarantee.budget.loss.pure) == (Fraction(1, 20), Fraction(19, 20))
     with pytest.raises(InvalidSpec, match="budget"):
         load({**content, "budget": {"rho": -1}}, folder=tmp_path)

@@ -17,6 +17,7 @@ import pytest
 from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
+from dpdist.page.beyond import beyond_sentences
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import selecting
 from dpdist.release.chosen import preliminary_of
@@ -80,6 +81,8 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert done.tally.beyond_bound == np.maximum(numbers - bound, 0).sum()
     page = (Path(done.folder) / "index.html").read_text()
     assert f"Counts the first {bound} records of each person" in page
+    unknown = {**facts, "chosen_bound": {**said, "records_left_out": {"share": 0.0, "low_95": 0.0, "high_95": 1.0}}}
+    assert "have more, and an unknown share of all records" in beyond_sentences(unknown)[0]
     assert "Intervals of answers are of the records that count" in page
     with opened(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
@@ -100,7 +103,8 @@ def of_groups(**changes: Any) -> dict[str, Any]:
     """Persons by group, with a bound on their groups that is chosen."""
     person = {"column": "person", "most_groups": "private", "selection": {"share": 0.1, "most": MOST}}
     tables = {"workload": [{"marginals": {"of": [["age", "sex", "work"]]}}]}
-    return tables | {"records": {"path": "records.parquet", "count": "persons", "person": person}, **changes}
+    records = {"path": "records.parquet", "called": "buyers", "count": "persons", "person": person}
+    return tables | {"records": records, **changes}
 
 
 @pytest.mark.parametrize(("neighbours", "budget"), first_of(1, ASKED))

@@ -158,17 +158,6 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any]
         load(small.write(tmp_path, table=purchases(), **asked(quantiles={**asked()["quantiles"], **change})))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"noise": "laplace", **BUDGETS["delta"]}, "needs Gaussian noise"),
-    ],
-)
-def test_what_does_not_go_with_quantiles_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=purchases(), **asked(**change)))
-
-
 def test_records_without_an_amount_are_refused_before_the_charge(home: Path) -> None:
     table = purchases()
     amounts = table["amount"].to_pandas().to_numpy(copy=True)
