@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dpdist.errors import NotInstalled
-
-atexit.register(gc.freeze)
-"""An interpreter that ends would look through all that was imported, thrice: a fifth of a small release (decision 54)."""
 
 
 @contextmanager

@@ -210,13 +210,6 @@ def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> Non
     assert loaded(modules, NEVER) == set()
 
 
-def test_what_was_imported_is_not_looked_through_at_the_end() -> None:
-    """Of an interpreter: functions that are to run at its end do so in the reverse order."""
-    told = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 1000)); import dpdist"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, timeout=HANGS)
-    assert done.stdout == "True\n"
-
-
 def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
     published: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

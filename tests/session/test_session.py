@@ -306,6 +306,10 @@ def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: p
         tell(stage, "3 of 17 blocks")
     assert all(stage in shown[-1] for stage in PRIVATE_STAGES)
     assert [html.count("3 of 17") for html in shown] == [0, 0, 1]
+    assert [html.count("<td>done</td>") for html in shown] == [0, 1, 2]
+    assert [re.findall(r"<progress([^>]*)>", html)[-1] for html in shown] == ["", "", ' value="3" max="17"']
+    tell("warning", "a < b")
+    assert "<td>a &lt; b</td>" in shown[-1]
 
 
 def test_the_number_of_releases_that_share_a_cap_decides_the_noise(home: Path) -> None:
