@@ -169,6 +169,25 @@ def test_six_statements_answer(home: Path) -> None:
     assert repr(planned).splitlines()[1].split() == ["group", "answers", "95", "%", "half", "width", "of"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (lambda: dp.Session("small", cap=2), r"'cap' is given as dp.Budget\(epsilon=2, delta=1e-6\); found int"),
+        (
+            lambda: dp.Session("small", cap=dp.Budget(epsilon=2), protect="card"),
+            r"'protect' is given as dp.Persons\(.*; found str",
+        ),
+        (lambda: session().plan(dp.marginals(1), budget=1), r"'budget' is given as dp.Budget\(epsilon=1\); found int"),
+        (lambda: session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).for_half_width("sex", 0), "above 0, found 0"),
+        (lambda: session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(), r"as publish\(table\)"),
+    ],
+)
+def test_what_is_no_budget_or_error_is_refused_in_a_line(home: Path, asked: Any, told: str) -> None:
+    with pytest.raises((InvalidSpec, InvalidInput), match=told) as refused:
+        asked()
+    assert "\n" not in str(refused.value)
+
+
 def test_amounts_are_counted_in_bins_under_another_name(home: Path) -> None:
     """What the refusal writes is what works."""
     asked = session()
