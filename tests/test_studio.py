@@ -81,12 +81,16 @@ def test_what_is_spent_is_asked_of_the_ledger_that_is_charged(
 def test_days_of_a_spec_come_to_the_page_and_back(home: Path) -> None:
     """YAML has days, which the page's JSON has not."""
     day = datetime.date(2026, 11, 2)
-    content = small.spec(domain={"day": {"dates": {"from": day, "to": datetime.date(2026, 11, 8)}}}, workload=[MARGINALS])
+    content = small.spec(
+        domain={"day": {"dates": {"from": day, "to": datetime.date(2026, 11, 8)}, "title": "Sold on"}}, workload=[MARGINALS]
+    )
     desk = Desk(Path("release.yaml").resolve(), [], content, None)
     for found in (desk.state({}), desk.parse({"yaml": yaml.dump(content)})):
         shown = json.loads(json.dumps(found))["content"]
         assert shown["domain"]["day"]["dates"]["from"] == "2026-11-02"
-        assert desk.plan({"content": shown})["refused"] == ""
+        planned = desk.plan({"content": shown})
+        assert planned["refused"] == ""
+        assert [table["heading"] for table in planned["tables"]] == ["Sold on"]
         assert PlannedRelease(shown).job.measured.domain == PlannedRelease(content).job.measured.domain
 
 

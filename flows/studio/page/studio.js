@@ -242,7 +242,7 @@ function drawn(tag, facts) {
 }
 function group(found) {
   const known = found.values.filter((value) => value !== null), most = Math.max(...known, 0) + found.half_width;
-  const head = [make("h3", {textContent: found.group}), make("p", {className: "soft", textContent: `${found.queries.toLocaleString("en")} answers, each ± ${short(found.half_width)} ${found.unit} at most, 95 times of 100`})];
+  const head = [make("h3", {textContent: found.heading}), make("p", {className: "soft", textContent: `${found.queries.toLocaleString("en")} answers, each ± ${short(found.half_width)} ${found.unit} at most, 95 times of 100`})];
   if (!known.length) return make("section", {className: "group"}, ...head);
   const rows = found.values.map((value, place) => {
     const scale = (each) => (100 * Math.max(0, each)) / most, drowns = found.half_width >= value;
