@@ -27,6 +27,13 @@ print(done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024)
 sys.stderr.write(done.stderr)
 """
 DPDIST = "import sys; from flows.entry import main; main()"
+SESSION = """
+import dpdist as dp
+session = dp.Session("visitors", cap=dp.Budget(epsilon=2, delta=1e-6))
+ages = dp.edges(0, 12, 18, 25, 35, 50, 65, 80, 100)
+session.domain(age=ages, branch=["Centre", "North", "Harbour"], borrowed=["yes", "no"])
+session.plan(dp.marginals(1, 2), budget=dp.Budget(epsilon=1, delta=1e-6)).publish("visitors.csv")
+"""
 PROGRAMS = {
     "for comparison: Python alone": "pass",
     "for comparison: `import typer, rich`": "import typer, rich",
@@ -73,6 +80,12 @@ class Tree:
         self.run("keys", "init")
         return self.run("run", "release.yaml")
 
+    def session(self) -> tuple[float, int]:
+        """Of the same release in Python."""
+        for folder in ("home", "releases"):
+            shutil.rmtree(self.place / folder, ignore_errors=True)
+        return self.program(SESSION)
+
     def run(self, *arguments: str) -> tuple[float, int]:
         """CPU seconds and the largest process's MB of a command."""
         return self.program(DPDIST, *arguments)
@@ -103,11 +116,13 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dpdist-start-") as folder:
         trees = [Tree(root, Path(folder) / str(i)) for i, root in enumerate(filter(None, (options.before, ROOT)))]
-        released: list[list[tuple[float, int]]] = [[] for _ in trees]
-        for _ in range(options.repeats):
-            for taken, tree in zip(released, trees, strict=True):
-                taken.append(tree.release())
-        rows = {"the tutorial's release": [medians(taken) for taken in released]}
+        rows: dict[str, list[str]] = {}
+        for name, released in (("the same with `dp.Session`", Tree.session), ("the tutorial's release", Tree.release)):
+            taken: list[list[tuple[float, int]]] = [[] for _ in trees]
+            for _ in range(options.repeats):
+                for own, tree in zip(taken, trees, strict=True):
+                    own.append(released(tree))
+            rows = {name: [medians(own) for own in taken], **rows}
         found: dict[str, list[list[tuple[float, int]]]] = {name: [[] for _ in trees] for name in (*PROGRAMS, *CHEAP)}
         for _ in range(options.repeats):
             for taken, tree in enumerate(trees):

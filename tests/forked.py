@@ -44,7 +44,6 @@ LATER = (
     "dpdist.privacy.sampler",
     "distributed",
     "hypothesis",
-    "mpmath",
     "pandas",
     "psycopg",
     "pyarrow.pandas_compat",

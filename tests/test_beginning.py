@@ -253,7 +253,7 @@ REFUSED = {
     "--as needs a column": ("records.csv", "--names-in-first-row", "--as", "paid=coins"),
     "no records in nothing.csv": ("nothing.csv",),
     "seems to be a record": ("bare.csv", "--names-in-first-row"),
-    "say --names-in-first-row if it holds names, or name all columns: --header name,name,...": ("bare.csv",),
+    "say --names-in-first-row if it holds names, or name all columns to dpdist init: --header name,name,...": ("bare.csv",),
     "the first row of words.csv may hold the columns' names or a record": ("words.csv",),
 }
 
@@ -346,7 +346,7 @@ def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> Non
             (b"y\nnobody\n\n", 1, "error: no column is called 'nobody'; there are person_id"),
             (b"y\n\n\x04", 130, "Column that tells persons apart ('none': every record by itself) [person_id]"),
             (b"y\nperson_id\n\x04", 130, "interrupted"),
-            (b"n\n", 1, "name all columns: --header name,name,..."),
+            (b"n\n", 1, "name all columns to dpdist init: --header name,name,..."),
             (b"\n", 1, "Does the first row of records.csv hold the columns' names? [y/N]"),
         ],
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import http.client
+import json
 import re
 import subprocess
 import sys
@@ -20,7 +22,7 @@ import uvicorn
 import yaml
 
 import dpdist as dp
-from dpdist.errors import DpdistError, InvalidInput
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.ledger import opened
 from dpdist.records.columns import Column
 from dpdist.release.assumed import assumed
@@ -33,6 +35,7 @@ from tests.often import always, first_of
 from tests.page.browsing import SCREENS, browser, sync_api, violations
 
 __all__ = ["browser"]
+MARGINALS = {"marginals": {"ways": [1]}}
 OTHER_LOOKS = (("phone", "light"), ("desk", "dark"))
 DRAFT = small.spec(
     domain={"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}},
@@ -73,6 +76,28 @@ def test_what_is_spent_is_asked_of_the_ledger_that_is_charged(
     assert found.charged
     assert desk.plan({"content": content})["spent"] == pytest.approx(0.4, rel=1e-3)
     assert not (home / "ledger.db").exists()
+
+
+def test_days_of_a_spec_come_to_the_page_and_back(home: Path) -> None:
+    """YAML has days, which the page's JSON has not."""
+    day = datetime.date(2026, 11, 2)
+    content = small.spec(
+        domain={"day": {"dates": {"from": day, "to": datetime.date(2026, 11, 8)}, "title": "Sold on"}}, workload=[MARGINALS]
+    )
+    desk = Desk(Path("release.yaml").resolve(), [], content, None)
+    for found in (desk.state({}), desk.parse({"yaml": yaml.dump(content)})):
+        shown = json.loads(json.dumps(found))["content"]
+        assert shown["domain"]["day"]["dates"]["from"] == "2026-11-02"
+        planned = desk.plan({"content": shown})
+        assert planned["refused"] == ""
+        assert [table["heading"] for table in planned["tables"]] == ["Sold on"]
+        assert PlannedRelease(shown).job.measured.domain == PlannedRelease(content).job.measured.domain
+
+
+def test_where_nobody_can_be_asked_names_are_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text("1,Centre\n")
+    with pytest.raises(InvalidSpec, match="say --names-in-first-row if it holds names"):
+        command._columns(tmp_path / "visits.csv", names_in_first_row=False)
 
 
 def test_assumed_answers_add_up() -> None:

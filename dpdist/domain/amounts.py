@@ -42,6 +42,14 @@ FEW = 3
 apart: the lower end then lies half as far below zero as the upper one lies above it."""
 
 
+def in_bins(name: str) -> str:
+    """What the bins of a column that is added up are called, and how that is said in a spec and in Python: for refusals."""
+    return (
+        f"'{name}_in_bins', and say under 'records' which column they are of, columns: {{{name}_in_bins: {name}}} (in Python "
+        f"plan(..., records={{'columns': {{'{name}_in_bins': '{name}'}}}}))"
+    )
+
+
 @dataclass(frozen=True)
 class Bound:
     """What counting leaves of a person: so many records, and amounts of so many times the range in all."""

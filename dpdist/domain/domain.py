@@ -10,7 +10,7 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain.amounts import MOST_STEPS
+from dpdist.domain.amounts import MOST_STEPS, in_bins
 from dpdist.domain.attributes import Attribute, Level
 from dpdist.domain.labels import even_edges
 from dpdist.domain.nearest import meant
@@ -210,7 +210,7 @@ class Domain:
         if name in self.added:
             raise InvalidInput(
                 f"of {name!r} sums are measured and no numbers of records by its values: ask for its sum or mean, or declare its bins "
-                f"as attribute '{name}_in_bins', and say under 'records' which column they are of, columns: {{{name}_in_bins: {name}}}"
+                f"as attribute {in_bins(name)}"
             )
         if name not in self.names:
             alike = meant(name, self.columns)

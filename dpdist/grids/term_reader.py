@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import scipy
 
 from dpdist.arrays.passes import Side, Target
 from dpdist.arrays.vector import Vector
@@ -190,4 +189,4 @@ def _pseudo_inverse(factor: Matrix) -> Matrix:
     real = factor.astype(np.float64)
     if real.shape[0] >= real.shape[1]:
         return left_inverse(real)
-    return np.asarray(scipy.linalg.solve(real @ real.T, real, assume_a="pos", check_finite=False).T)
+    return np.linalg.solve(real @ real.T, real).T

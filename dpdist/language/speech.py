@@ -151,7 +151,7 @@ def recalled(text: str, titles: Mapping[str, str] | None = None) -> str:
     where these are given.
     """
     language = spoken()
-    if language is ENGLISH and not titles:
+    if language is ENGLISH and all(name == title for name, title in (titles or {}).items()):
         return text
     if titles and text in titles:
         return titles[text]

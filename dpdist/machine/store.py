@@ -35,6 +35,8 @@ HEAD = 16
 """Bytes of a Blosc frame's head: those from 4 to 8 say how many the values take, those from 12 to 16 how many the frame takes."""
 COMPRESSOR = "lz4"
 LEVEL = 5
+LEAST_CODED = 2**16
+"""Bytes from which objects are compressed: to import the codec for fewer takes longer than to write them as they are."""
 
 
 def description(plan: ArrayPlan) -> dict[str, Any]:
@@ -71,8 +73,6 @@ def _by_bits(dtype: str) -> bool:
 
 def encoded(plan: ArrayPlan, block: NDArray[Any]) -> Any:
     """The object of a shard, padded with zeros as Zarr does; None for zeros, which it does not write."""
-    import numcodecs
-
     block = np.ascontiguousarray(block)  # the codec takes values in the order in which they lie
     if not block.reshape(-1).view(np.uint8).any():
         return None
@@ -81,6 +81,8 @@ def encoded(plan: ArrayPlan, block: NDArray[Any]) -> Any:
         block[: rows.shape[0]] = rows
     if not plan.framed:
         return block.reshape(-1).view(np.uint8).data
+    import numcodecs
+
     shuffle = numcodecs.Blosc.BITSHUFFLE if _by_bits(plan.dtype) else numcodecs.Blosc.SHUFFLE
     return bytes(numcodecs.Blosc(COMPRESSOR, LEVEL, shuffle).encode(block))
 
@@ -90,10 +92,10 @@ def decoded(plan: ArrayPlan, data: Any) -> NDArray[Any]:
 
     Raises: ValueError, RuntimeError when it is not whole, or of another number of bytes: the codec reads beyond the end of a cut one.
     """
-    import numcodecs
-
     if not plan.framed:
         return np.frombuffer(data, dtype=plan.dtype).reshape(plan.chunk).copy()
+    import numcodecs
+
     out = np.empty(plan.chunk, dtype=plan.dtype)
     head = bytes(memoryview(data)[:HEAD])
     sizes = int.from_bytes(head[4:8], "little"), int.from_bytes(head[12:16], "little")
@@ -148,17 +150,17 @@ class Store(Documents):
     def plan(
         self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None, compressed: bool = True
     ) -> ArrayPlan:
-        """A plan whose shards hold about ``sizes.shard_bytes``."""
+        """A plan whose shards hold about ``sizes.shard_bytes``, compressed from ``LEAST_CODED`` bytes on."""
         kind = np.dtype(dtype)
         row_bytes = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        rows = shard_rows or max(1, self.sizes.shard_bytes // max(1, row_bytes))
+        rows = min(shard_rows or max(1, self.sizes.shard_bytes // max(1, row_bytes)), max(1, int(shape[0])))
         return ArrayPlan(
             name,
             tuple(int(s) for s in shape),
             kind.str,
-            min(rows, max(1, int(shape[0]))),
+            rows,
             f"{self.lease}-{uuid.uuid4().hex[:12]}",
-            compressed,
+            compressed and rows * row_bytes >= LEAST_CODED,
         )
 
     def begin(self, plan: ArrayPlan) -> None:

@@ -328,14 +328,19 @@ class Tree(ListedRanges):
     """
 
     def __init__(self, n: int, branching: int = 2) -> None:
-        n = _positive(n)
-        if branching < 2:
-            raise InvalidInput(f"a tree needs a branching of at least 2, found {branching}")
-        width = 1
-        while width < n:
-            width *= branching
-        ends: list[tuple[int, int]] = []
-        while width >= 1:
-            ends += [(first, min(first + width, n) - 1) for first in range(0, n, width)]
-            width //= branching
-        super().__init__(n, np.array(list(dict.fromkeys(ends))))
+        super().__init__(n, np.array(tree_ranges(n, branching)))
+
+
+def tree_ranges(n: int, branching: int) -> list[tuple[int, int]]:
+    """First and last cell of every node of such a tree, each once. Raises: InvalidInput."""
+    n = _positive(n)
+    if branching < 2:
+        raise InvalidInput(f"a tree needs a branching of at least 2, found {branching}")
+    width = 1
+    while width < n:
+        width *= branching
+    ends: list[tuple[int, int]] = []
+    while width >= 1:
+        ends += [(first, min(first + width, n) - 1) for first in range(0, n, width)]
+        width //= branching
+    return list(dict.fromkeys(ends))

@@ -21,6 +21,7 @@ from fractions import Fraction
 
 from dpdist.privacy.accounting.gaussian import RHO_DENOMINATOR
 from dpdist.privacy.accounting.laplace import epsilon_dominated_by, gaussian_equivalent
+from dpdist.privacy.roots import exponential
 
 FIRST_BITS = 128
 GUARD = 64
@@ -78,12 +79,8 @@ def choose_evenly(count: int, key: bytes, number: int) -> int:
 
 def _powers(rate: Fraction, gaps: Sequence[int], bits: int) -> Iterator[int]:
     """2^bits exp(-rate gap) of every gap, down to 2 less: products of the numbers exp(-rate 2^j), each rounded down."""
-    import mpmath
-
     wide = bits + GUARD
-    with mpmath.workprec(wide + GUARD):
-        found = (mpmath.exp(-mpmath.mpf(rate.numerator << j) / rate.denominator) for j in range(max(gaps).bit_length()))
-        doubled = [int(mpmath.floor(mpmath.ldexp(each, wide) * (1 - mpmath.ldexp(1, -wide)))) for each in found]
+    doubled = [max(0, exponential(rate * 2**j, wide) - 1) for j in range(max(gaps).bit_length())]
     for gap in gaps:
         power = 1 << wide
         for place in range(gap.bit_length()):

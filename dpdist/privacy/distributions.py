@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Literal
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
+from dpdist.privacy.roots import exponential
 
 Samples = NDArray[np.int64]
 
@@ -93,6 +94,7 @@ BATCH = 4096
 """Attempts that are decided at once."""
 TABLE_BITS = 512
 EXTENSION_BITS = TABLE_BITS - 63
+_SPARE_BITS = 800
 _GAUSSIAN_TERMS = 40
 _LAPLACE_TERMS = 40
 FAST: dict[Kind, int] = {GAUSSIAN: 6, LAPLACE: 18}
@@ -101,17 +103,22 @@ FAST: dict[Kind, int] = {GAUSSIAN: 6, LAPLACE: 18}
 
 def _thresholds(kind: Kind) -> tuple[int, ...]:
     """floor(2^512 P(K <= k)) for k = 0.. ; the mass cut off beyond is below 2^-1100 (Gaussian) or redrawn (Laplace)."""
-    with mpmath.workprec(TABLE_BITS + 400):
-        if kind is GAUSSIAN:
-            weights = [mpmath.exp(-mpmath.mpf(k * k) / 2) for k in range(_GAUSSIAN_TERMS)]
-        else:
-            q = mpmath.exp(-1)
-            weights = [(1 - q) * q**k for k in range(_LAPLACE_TERMS)] + [q**_LAPLACE_TERMS]
-        total, running, out = mpmath.fsum(weights), mpmath.mpf(0), []
-        for weight in weights[:-1]:
-            running += weight
-            out.append(int(mpmath.floor(running / total * mpmath.mpf(2) ** TABLE_BITS)))
-    return tuple(out)
+    wide = TABLE_BITS + _SPARE_BITS  # for factors that are rounded down in turn
+
+    def times(mine: int, other: int) -> int:
+        return mine * other >> wide
+
+    powers = list(itertools.accumulate([exponential(Fraction(1), wide)] * _LAPLACE_TERMS, times))  # exp(-1), exp(-2), ..
+    if kind is LAPLACE:
+        return tuple(((1 << wide) - power) >> _SPARE_BITS for power in powers)
+    half = exponential(Fraction(1, 2), wide)
+    steps = [
+        half,
+        *(times(half, power) for power in powers[: _GAUSSIAN_TERMS - 2]),
+    ]  # exp(-(2 k + 1) / 2) leads from k to k + 1
+    weights = list(itertools.accumulate([1 << wide, *steps], times))
+    total = sum(weights)
+    return tuple((running << TABLE_BITS) // total for running in itertools.accumulate(weights[:-1]))
 
 
 TABLE: dict[Kind, tuple[int, ...]] = {kind: _thresholds(kind) for kind in Kind}

@@ -101,7 +101,7 @@ def ensure(home: Path, nothing_charged: Callable[[], bool]) -> None:
     with suppress(KeyUnavailable):  # another process has just made one; or there is none, as whoever needs it will say
         made = initialise(home)
         warnings.warn(
-            f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=3
+            f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=4
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -39,6 +39,11 @@ class LedgerReader:
     def receipt(self, release: str) -> Receipt | None:
         """The receipt of a release, None if it was never charged."""
         return self._read(lambda connection: tables.receipt(connection, release))
+
+    def states_of(self, releases: Sequence[str]) -> list[str]:
+        """The states of those among some releases that were charged."""
+        query = sa.select(db.releases.c.state).where(db.releases.c.release.in_(releases))
+        return self._read(lambda connection: list(connection.execute(query).scalars()))
 
     def drawing(self, release: str, attempt: int, binding: str) -> Receipt:
         """The receipt, with its salt, of an attempt whose noise may be drawn now.

@@ -1,9 +1,11 @@
-"""Numbers that the accounting needs: roots, least values and the normal distribution."""
+"""Numbers that accounting and noise need: roots, least values, the normal distribution and exponentials of any precision."""
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 MOST_STEPS = 100
 
@@ -147,3 +149,15 @@ def log_cdf(x: float) -> float:
     for k in range(TERMS, 0, -1):
         fraction = k / (fraction - x)
     return -0.5 * x * x - math.log(fraction - x) - HALF_LOG_OF_TWO_PI
+
+
+def exponential(exponent: Fraction, bits: int) -> int:
+    """2^bits exp(-exponent), for an exponent from zero on: a whole number less than one away from it.
+
+    >>> exponential(Fraction(1), 10)
+    376
+    """
+    digits = (bits + 64) // 3  # a digit is 3.3 bits
+    with decimal.localcontext(decimal.Context(digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])):
+        power = (-decimal.Decimal(exponent.numerator) / exponent.denominator).exp()  # rounded in its last digit alone
+        return int(power * (1 << bits))

@@ -12,12 +12,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import mpmath
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.distributions import BATCH, EXTENSION_BITS, LAPLACE, SCALE_LIMIT, TABLE, TABLE_BITS, TILE, Kind, Samples
+from dpdist.privacy.roots import exponential
 
 MARGIN = 2.0**-40
 NUMERATOR_LIMIT = 2**57
@@ -201,9 +201,7 @@ def _below_exponential(word: int, exponent: Fraction, key: bytes, counter: bytes
     while True:
         bits *= 2
         value = (word << (bits - 64)) | _more_bits(key, counter, index, b"a", bits - 64)
-        with mpmath.workprec(bits + 64):
-            power = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
-            target = int(mpmath.floor(power * mpmath.mpf(2) ** bits))
+        target = exponential(exponent, bits)
         if value < target - 2:
             return True
         if value > target + 2:

@@ -106,7 +106,7 @@ def columns_of(
     if not has_names(location) and not (header or public or names_in_first_row):
         raise InvalidSpec(
             f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
-            "--names-in-first-row if it holds names, or name all columns: --header name,name,..."
+            "--names-in-first-row if it holds names, or name all columns to dpdist init: --header name,name,..."
         )
     return [*_columns_of_file(first, header, public, grammar), *named]
 

@@ -28,7 +28,7 @@ from dpdist.release.context import Context
 
 ABANDONED_SECONDS = 30 * 86_400.0
 """Nobody comes back for the records of a charged release that no run has used for so long."""
-_GOES_ON = ("reserved", "drawing", "committed")
+_GOES_ON = {"reserved", "drawing", "committed"}
 """States of a charge whose release may still have to be finished: one that is committed may not be published yet."""
 
 
@@ -95,10 +95,10 @@ def _goes_on(context: Context, release: str) -> bool:
     if (context.home / "records" / "finished" / release).exists():
         return False
     try:
-        receipts = [context.ledger.receipt(each) for each in (release, *(f"{release}{suffix}" for suffix in PRELIMINARIES))]
+        states = context.ledger.states_of([release, *(f"{release}{suffix}" for suffix in PRELIMINARIES)])
     except DpdistError:
         return True
-    return any(receipt is not None and receipt.state in _GOES_ON for receipt in receipts)
+    return not _GOES_ON.isdisjoint(states)
 
 
 def _remove(home: Path, folder: Path) -> None:

@@ -33,6 +33,12 @@ def given(**options: Any) -> Content:
     return {key: value for key, value in options.items() if value is not None}
 
 
+def check_kind(what: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
+    """Accept an object of a kind. Raises: InvalidSpec for another one, with an example."""
+    if not isinstance(value, kinds):
+        raise InvalidSpec(f"{what} is given as {example}; found {type(value).__name__}")
+
+
 @dataclass(frozen=True, repr=False)
 class Budget:
     """A privacy budget: epsilon with delta, epsilon alone (pure), or rho (zCDP); as a data set's cap also per what it is.

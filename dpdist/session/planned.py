@@ -119,6 +119,8 @@ class PlannedRelease:
 
         Raises: InvalidInput for a group that is not asked for, and where no budget gives that.
         """
+        if not 0 < half_width < math.inf:
+            raise InvalidInput(f"a half width is a number above 0, found {half_width:g}")
         budget = dict(self.content["budget"])
         key = "rho" if budget.get("epsilon") is None else "epsilon"
         low, high, amount = 0.0, math.inf, float(Fraction(str(budget[key])))

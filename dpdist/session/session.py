@@ -8,7 +8,7 @@ from typing import Any
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec
 from dpdist.identities import digest_of
-from dpdist.session.parts import Budget, Persons, Question, Records
+from dpdist.session.parts import Budget, Persons, Question, Records, check_kind
 from dpdist.session.planned import PlannedRelease
 from dpdist.session.values import DeclaredValues, attribute
 
@@ -28,7 +28,11 @@ class Session:
             cap: the most that all its releases may spend together; the same in every session of the data set.
             protect: whom the guarantee protects. Default: every record by itself.
             more: other keys of all its specs, such as ``neighbours``.
+        Raises: InvalidSpec.
         """
+        check_kind("'cap'", cap, Budget, "dp.Budget(epsilon=2, delta=1e-6)")
+        if protect is not None:
+            check_kind("'protect'", protect, (Persons, Records), "dp.Persons('card', most_records=5) or dp.Records()")
         self.dataset, self.cap, self.protect, self.more = dataset, cap, protect or Records(), more
         self.attributes: dict[str, DeclaredValues] = {}
 
@@ -59,6 +63,7 @@ class Session:
             raise InvalidSpec("the session has no domain yet; declare it with 'domain'")
         if not questions or not all(isinstance(each, Question) for each in questions):
             raise InvalidSpec("a plan is of one or more questions, such as dp.marginals(1, 2)")
+        check_kind("'budget'", budget, Budget, "dp.Budget(epsilon=1)")
         amounts = {name: each for asked in questions for name, each in asked.amounts.items()}
         twice = (name for asked in questions for name, each in asked.amounts.items() if each != amounts[name])
         if (name := next(twice, None)) is not None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dpdist.domain import Attribute, Domain, Line, cuts_of, line_attribute, line_name, line_of
+from dpdist.domain.amounts import in_bins
 from dpdist.errors import InvalidInput
 from dpdist.quantities.base import Quantity
 from dpdist.quantities.registry import quantity_of
@@ -46,9 +47,7 @@ class CountedCells:
         both = next((name for name in names if name in self.sums), None)
         if both is not None:
             raise InvalidInput(
-                f"{both!r} is added up under 'sums' and cannot be an attribute of the same name: call its bins '{both}_in_bins', and say "
-                f"under 'records' which column they are of, columns: {{{both}_in_bins: {both}}} (in Python "
-                f"plan(..., records={{'columns': {{'{both}_in_bins': '{both}'}}}}))"
+                f"{both!r} is added up under 'sums' and cannot be an attribute of the same name: call its bins {in_bins(both)}"
             )
         alone = any(entry.kind.over_time and entry.statistic.columns for entry in asked)
         lines = self._lines

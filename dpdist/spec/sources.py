@@ -103,7 +103,8 @@ class Location(SpecKind):
         """Accept records that are somewhere. Raises: InvalidInput."""
         if not self.key():
             raise InvalidInput(
-                f"'records' names no place: give exactly one of {LOCATIONS.choice()}; only dp.run(records=...) needs none"
+                f"'records' names no place: give exactly one of {LOCATIONS.choice()}; a table is given as publish(table) or "
+                "dp.run(spec, records=table)"
             )
 
     def check_address(self) -> None:

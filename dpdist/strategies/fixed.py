@@ -11,6 +11,7 @@ from dpdist.domain import sizes_of
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
+from dpdist.operators.line import tree_ranges
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE, queries_of
 from dpdist.strategies.representations import DenseStrategy, DirectStrategy
@@ -49,7 +50,7 @@ def wavelet(
 
 def nodes(workload: Workload) -> int:
     """Rows of the largest of the trees that ``hierarchical`` compares for a workload."""
-    return max(hierarchical(workload.domain.shape, branching=b).operator.shape[0] for b in BRANCHINGS)
+    return max(math.prod(len(tree_ranges(size, b)) for size in workload.domain.shape) for b in BRANCHINGS)
 
 
 def hierarchical(

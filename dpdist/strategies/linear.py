@@ -127,7 +127,7 @@ def eigh(matrix: Array, *, overwrite: bool = False) -> tuple[Matrix, Array]:
 def eigenvalues(matrix: Array) -> Matrix:
     """Eigenvalues of a symmetric matrix in ascending order."""
     if is_numpy(matrix):
-        return np.asarray(scipy.linalg.eigvalsh(matrix, check_finite=False))
+        return np.linalg.eigvalsh(matrix)
     return on_host(namespace(matrix).linalg.eigvalsh(matrix))
 
 

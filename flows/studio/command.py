@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +71,6 @@ def _records_of(content: dict[str, Any], folder: Path) -> Path | None:
 def _columns(records: Path, names_in_first_row: bool) -> list[Any]:
     from dpdist.records.columns import columns_of, has_names
 
-    if not names_in_first_row and not has_names(records):
+    if not names_in_first_row and sys.stdin.isatty() and not has_names(records):
         names_in_first_row = typer.confirm(f"Does the first row of {records.name} hold the columns' names?", default=False)
     return columns_of(records, names_in_first_row=names_in_first_row)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.identities import digest_of
+from dpdist.page.words import Words
 from dpdist.release.ahead import check_refusals
 from dpdist.release.assumed import Shape, assumed
 from dpdist.release.chosen import whole_loss
@@ -42,7 +43,10 @@ def shown(content: Content, folder: Path, records: float, shape: str) -> dict[st
     try:
         if not plans_in_one_process(draft.job):
             return {**texts, "refused": "this plan takes long; save it and run 'dpdist plan'", "tables": []}
-        found = {"tables": _tables(draft, records, shape), "bounds": _bounds(draft), **_cost(draft.plan)}
+        facts = draft.plan.certificate()
+        tables, words = _tables(draft, records, shape), Words.of(dict(facts))
+        called = [{**each, "heading": words.heading(each["group"], words.names)} for each in tables]
+        found = {"tables": called, "bounds": _bounds(draft), **_cost(draft.plan, facts)}
         return {**texts, "python": draft.to_python(), **found}
     except DpdistError as refusal:
         return {**texts, "refused": str(refusal), "tables": []}
@@ -66,10 +70,9 @@ def _bounds(draft: PlannedRelease) -> dict[str, Any] | None:
     return {"assumed": draft.bounds.assumed, "records": round(draft.bounds.records), "rows": draft.bounds.arrow.to_pylist()}
 
 
-def _cost(planned: Plan) -> dict[str, Any]:
+def _cost(planned: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The noise, and what of the cap a release like this takes."""
     guarantee = planned.job.guarantee
-    facts = planned.certificate()
     return {
         "noise": planned.noise.kind.label,
         "mechanism": facts["mechanism"]["name"],
@@ -119,7 +122,7 @@ def charge(content: Content, folder: Path) -> dict[str, Any]:
     with running("inline") as context:
         check_refusals(context, draft.job)
     names = {"release": draft.job.release, "dataset": draft.job.guarantee.dataset}
-    return {**names, **_cost(draft.plan), "digest": digest_of("draft", content)}
+    return {**names, **_cost(draft.plan, draft.plan.certificate()), "digest": digest_of("draft", content)}
 
 
 def checked(content: object) -> Content:

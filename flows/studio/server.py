@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 import yaml
 from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, Response
 
 from dpdist.errors import DpdistError, InvalidInput
@@ -68,7 +69,8 @@ class Desk:
     def state(self, _: dict[str, Any]) -> dict[str, Any]:
         """What the page begins with."""
         columns = [{"name": each.name, "kind": each.kind, "person": is_person(each.name)} for each in self.columns]
-        return {"content": self.content, "columns": columns, "path": self.path.name, "comments": "#" in (self.written or "")}
+        content = jsonable_encoder(self.content)  # YAML has dates, JSON has none
+        return {"content": content, "columns": columns, "path": self.path.name, "comments": "#" in (self.written or "")}
 
     def plan(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What the page shows of a draft."""
@@ -82,7 +84,7 @@ class Desk:
     def parse(self, asked: dict[str, Any]) -> dict[str, Any]:
         """A draft that was written as YAML. Raises: InvalidInput."""
         try:
-            return {"content": drafts.checked(yaml.safe_load(str(asked.get("yaml", ""))))}
+            return {"content": jsonable_encoder(drafts.checked(yaml.safe_load(str(asked.get("yaml", "")))))}
         except yaml.YAMLError as error:
             raise InvalidInput(f"this is no YAML: {' '.join(str(error).split())}") from None
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpdist.errors import StoreError
 from dpdist.machine.objects import place_at
-from dpdist.machine.store import ArrayPlan, Store, decoded, encoded
+from dpdist.machine.store import LEAST_CODED, ArrayPlan, Store, decoded, encoded
 from tests.often import always
 
 
@@ -185,7 +185,7 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
     array[:4] = 0
     for compressed, lies in product((True, False), (np.ascontiguousarray, np.asfortranarray, every_other)):
         array = lies(array)
-        plan = store.plan(f"a/{compressed}/{lies.__name__}", shape, kind, shard_rows=4, compressed=compressed)
+        plan = replace(store.plan(f"a/{compressed}/{lies.__name__}", shape, kind, shard_rows=4), compressed=compressed)
         store.begin(plan)
         stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)])
         np.testing.assert_array_equal(zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r")[:], array)
@@ -195,6 +195,21 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
         store.place.delete(list(ours))
         zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r+")[:] = array
         assert ours == {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
+
+
+def test_small_objects_are_plain_and_large_ones_compressed(store: Store) -> None:
+    """By the bytes of a whole shard, just within and just beyond the limit; whoever asks for plain ones gets them."""
+    for rows, compressed, plain in (
+        (LEAST_CODED // 8, True, False),
+        (LEAST_CODED // 8 - 1, True, True),
+        (4096, False, True),
+    ):
+        plan = store.plan(f"a/{rows}/{compressed}", (2 * rows,), "<i8", shard_rows=rows, compressed=compressed)
+        store.begin(plan)
+        array = np.arange(2 * rows) + 1
+        stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(2)])
+        assert {len(store.place.read(name)) == 8 * rows for name in chunks(store, plan)} == {plain}
+        np.testing.assert_array_equal(store.read(stored), array)
 
 
 def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from scipy import stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy import distributions, kernels, sampler
-from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, TABLE
 from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace
 from dpdist.privacy.sampler import exact_attempt
 from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
@@ -163,8 +164,6 @@ def test_keys_and_tiles_are_independent() -> None:
 
 
 def test_the_float_exponential_is_far_inside_the_margin() -> None:
-    import mpmath
-
     points = np.concatenate([np.linspace(0, 30, 3001), np.random.default_rng(0).uniform(0, 199, 2000)])
     with mpmath.workprec(200):
         worst = max(
@@ -174,6 +173,19 @@ def test_the_float_exponential_is_far_inside_the_margin() -> None:
             for e in points
         )
     assert worst < 2.0**-48
+
+
+def test_the_tables_are_the_distributions() -> None:
+    """Every threshold to its last bit."""
+    with mpmath.workprec(2000):
+        gaussian = [mpmath.exp(-mpmath.mpf(k * k) / 2) for k in range(40)]
+        laplace = [mpmath.exp(-k) for k in range(40)]
+        for kind, weights, total in (
+            (GAUSSIAN, gaussian[:-1], sum(gaussian)),
+            (LAPLACE, laplace, 1 / (1 - mpmath.exp(-1))),
+        ):
+            found = [mpmath.floor(mpmath.ldexp(sum(weights[: k + 1]) / total, 512)) for k in range(len(weights))]
+            assert list(TABLE[kind]) == [int(each) for each in found]
 
 
 DIGESTS = """

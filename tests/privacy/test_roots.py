@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import mpmath
 import pytest
 from scipy import optimize
 
@@ -76,3 +78,16 @@ def test_other_functions_and_what_has_no_root() -> None:
     assert roots.brentq(lambda x: x - 1, 0.0, 1.0) == 1.0
     with pytest.raises(ArithmeticError, match="no change of sign between 1 and 2"):
         roots.brentq(lambda x: x, 1.0, 2.0)
+
+
+def test_exponentials_of_any_precision() -> None:
+    """Less than one from the true number, for exponents from nothing to where nothing is left."""
+    chosen = random.Random(26)
+    exponents = [Fraction(0), Fraction(1, 10**30), Fraction(10**12)]
+    exponents += [Fraction(chosen.randrange(10 ** chosen.randrange(1, 20)), chosen.randrange(1, 10**19)) for _ in range(300)]
+    for exponent in exponents:
+        for bits in (64, 192, 1312):
+            with mpmath.workprec(bits + 200):
+                power = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
+                assert abs(mpmath.ldexp(power, bits) - roots.exponential(exponent, bits)) < 1
+    assert roots.exponential(Fraction(0), 64) == 2**64

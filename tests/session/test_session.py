@@ -169,13 +169,33 @@ def test_six_statements_answer(home: Path) -> None:
     assert repr(planned).splitlines()[1].split() == ["group", "answers", "95", "%", "half", "width", "of"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (lambda: dp.Session("small", cap=2), r"'cap' is given as dp.Budget\(epsilon=2, delta=1e-6\); found int"),
+        (
+            lambda: dp.Session("small", cap=dp.Budget(epsilon=2), protect="card"),
+            r"'protect' is given as dp.Persons\(.*; found str",
+        ),
+        (lambda: session().plan(dp.marginals(1), budget=1), r"'budget' is given as dp.Budget\(epsilon=1\); found int"),
+        (lambda: session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).for_half_width("sex", 0), "above 0, found 0"),
+        (lambda: session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(), r"as publish\(table\)"),
+    ],
+)
+def test_what_is_no_budget_or_error_is_refused_in_a_line(home: Path, asked: Any, told: str) -> None:
+    with pytest.raises((InvalidSpec, InvalidInput), match=told) as refused:
+        asked()
+    assert "\n" not in str(refused.value)
+
+
 def test_amounts_are_counted_in_bins_under_another_name(home: Path) -> None:
     """What the refusal writes is what works."""
     asked = session()
     questions = (dp.marginals("minutes"), dp.means("minutes", by="sex", between=(0, 240)))
-    asked.domain(sex=["f", "m"], minutes=dp.edges(0, 60, 240))
-    with pytest.raises(InvalidSpec, match=re.escape("plan(..., records={'columns': {'minutes_in_bins': 'minutes'}})")):
-        asked.plan(*questions, budget=dp.Budget(epsilon=1)).job  # noqa: B018
+    for declared in ({"minutes": dp.edges(0, 60, 240)}, {}):
+        asked.domain(sex=["f", "m"], **declared)
+        with pytest.raises(InvalidSpec, match=re.escape("plan(..., records={'columns': {'minutes_in_bins': 'minutes'}})")):
+            asked.plan(*questions, budget=dp.Budget(epsilon=1)).job  # noqa: B018
     asked.domain(sex=["f", "m"], minutes_in_bins=dp.edges(0, 60, 240))
     columns = {"columns": {"minutes_in_bins": "minutes"}}
     planned = asked.plan(dp.marginals("minutes_in_bins"), questions[1], budget=dp.Budget(epsilon=4), records=columns)
@@ -305,6 +325,10 @@ def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: p
         tell(stage, "3 of 17 blocks")
     assert all(stage in shown[-1] for stage in PRIVATE_STAGES)
     assert [html.count("3 of 17") for html in shown] == [0, 0, 1]
+    assert [html.count("<td>done</td>") for html in shown] == [0, 1, 2]
+    assert [re.findall(r"<progress([^>]*)>", html)[-1] for html in shown] == ["", "", ' value="3" max="17"']
+    tell("warning", "a < b")
+    assert "<td>a &lt; b</td>" in shown[-1]
 
 
 def test_the_number_of_releases_that_share_a_cap_decides_the_noise(home: Path) -> None:

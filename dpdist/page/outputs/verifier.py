@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpdist import verify
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 
@@ -24,4 +23,6 @@ class Verifier(Output):
     def write(self, release: Unfinished) -> Sequence[Written]:
         if not release.content.verifier:
             return []
+        from dpdist import verify
+
         return [release.place.put(VERIFIER, Path(verify.__file__).read_bytes())]

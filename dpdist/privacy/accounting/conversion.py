@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 from dpdist.privacy.accounting.amounts import probability
@@ -46,18 +45,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
     """The exact delta of a continuous Gaussian of this standard deviation per unit of L2 sensitivity.
 
-    Source: Balle & Wang 2018, Theorem 8. Budgets are converted by it, and ledgers keep what comes out to the last digit: the
-    normal distribution is SciPy's, as it was when they were written.
+    Source: Balle & Wang 2018, Theorem 8.
     """
-    from scipy.special import log_ndtr
-
-    return _gaussian_delta(noise_multiplier, epsilon, log_ndtr)
-
-
-def _gaussian_delta(noise_multiplier: float, epsilon: float, log_cdf: Callable[[float], float]) -> float:
     a = 1.0 / (2.0 * noise_multiplier)
     b = epsilon * noise_multiplier
-    upper, lower = float(log_cdf(a - b)), epsilon + float(log_cdf(-a - b))
+    upper, lower = log_cdf(a - b), epsilon + log_cdf(-a - b)
     return math.exp(upper) * -math.expm1(min(0.0, lower - upper))
 
 
@@ -87,7 +79,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 def _delta_at_most(noise_multiplier: float, epsilon: float) -> float:
     """The delta of a continuous Gaussian, and what its rounding may have taken off it: two large terms may nearly cancel."""
     a, b = 0.5 / noise_multiplier, epsilon * noise_multiplier
-    found = _gaussian_delta(noise_multiplier, epsilon, log_cdf)
+    found = gaussian_delta(noise_multiplier, epsilon)
     for shift, point in ((0.0, a - b), (epsilon, -a - b)):
         logarithm = shift + log_cdf(point)
         steepest = 1.0 + max(0.0, -point)  # the derivative of the logarithm is no larger

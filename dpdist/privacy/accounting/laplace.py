@@ -9,6 +9,10 @@ from functools import lru_cache
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting.amounts import positive
 from dpdist.privacy.accounting.gaussian import RHO_DENOMINATOR
+from dpdist.privacy.roots import brentq, log_cdf
+
+NEWTON_STEPS = 6
+"""Each doubles the digits, of which the first step has one."""
 
 
 @lru_cache(maxsize=1024)
@@ -24,26 +28,33 @@ def gaussian_equivalent(epsilon: Fraction) -> Fraction:
     >>> round(float(gaussian_equivalent(Fraction(1, 10))), 6)
     0.007851
     """
-    import numpy as np
-    from scipy.special import erfinv, ndtri_exp
-
-    if (
-        epsilon < 1
-    ):  # near a half the logarithm of a probability has too few digits; 2 Phi(x) - 1 = tanh(epsilon / 2) has all
-        mu = 2.0 * math.sqrt(2.0) * float(erfinv(math.tanh(float(epsilon) / 2.0)))
-    else:
-        mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
-    rho = mu * mu / 2.0 * (1.0 + 1e-9) * RHO_DENOMINATOR
+    half = _half_distance(float(epsilon))
+    rho = 2.0 * half * half * (1.0 + 1e-9) * RHO_DENOMINATOR
     digit = 10 ** max(0, math.floor(math.log10(max(rho, 1.0))) - 8)
     return Fraction(math.ceil(rho / digit) * digit, RHO_DENOMINATOR)
 
 
 def epsilon_dominated_by(rho: float) -> float:
     """The epsilon whose ``gaussian_equivalent`` is rho, but for rounding: ln(Phi(mu / 2) / Phi(-mu / 2)) with mu^2 / 2 = rho."""
-    from scipy.special import log_ndtr
+    return _epsilon_at(math.sqrt(rho / 2.0))
 
-    half = math.sqrt(rho / 2.0)
-    return float(log_ndtr(half) - log_ndtr(-half))
+
+def _half_distance(epsilon: float) -> float:
+    """The x with ln(Phi(x) / Phi(-x)) = epsilon, to 1e-14 of itself."""
+    if (
+        epsilon < 1
+    ):  # the logarithms nearly cancel there; 2 Phi(x) - 1 = tanh(epsilon / 2) has all digits, and Newton's steps rise to x
+        wanted, slope = math.tanh(epsilon / 2.0), math.sqrt(2.0 / math.pi)
+        half = wanted / slope
+        for _ in range(NEWTON_STEPS):
+            half -= (math.erf(half * math.sqrt(0.5)) - wanted) / (slope * math.exp(-half * half / 2.0))
+        return half
+    most = math.sqrt(2.0 * epsilon)  # as Phi(-x) < exp(-x^2 / 2) / 2
+    return brentq(lambda x: _epsilon_at(x) - epsilon, 0.0, most, xtol=0.0)
+
+
+def _epsilon_at(half: float) -> float:
+    return log_cdf(half) - log_cdf(-half)
 
 
 def laplace_scale(sensitivity: int, epsilon: Fraction) -> int:

@@ -119,7 +119,7 @@ function kindOf(entry) {
   if (keys.length === 1 && entry.marginals?.of) return "tables";
   if (keys.length === 1 && entry.cdf) return "cdf";
   const statistic = COUNTING.find((key) => typeof entry[key] === "string");
-  return keys.length === 2 && statistic && entry.marginals?.of?.length === 1 ? statistic : "written";
+  return keys.length === 2 && statistic && entry.marginals?.of ? statistic : "written";
 }
 function begun(kind) {
   const [name] = Object.keys(spec.domain ?? {}), amount = Object.keys(spec.sums ?? {})[0] ?? "";
@@ -131,11 +131,11 @@ function begun(kind) {
 function question(entry, place) {
   const kind = kindOf(entry), fields = make("div", {className: "fields"}), rest = kind === "written" ? KINDS : KINDS.slice(0, -1);
   fields.append(choice("Asks for", kind, rest, (value) => { if (value !== "written") spec.workload[place] = begun(value); draw(); }));
-  const by = (names) => input("By attributes, with commas between", (names || []).join(", "), (text) => { entry.cdf ? put(entry.cdf, "by", listed(text)) : (entry.marginals.of = [listed(text)]); });
+  const tables = (label) => input(label, entry.marginals.of.map((each) => each.join(", ")).join("; "), (text) => { entry.marginals.of = text.split(";").map(listed); });
   if (kind === "ways") fields.append(input("How many attributes", entry.marginals.ways.join(", "), (text) => { entry.marginals.ways = listed(text).map(number); }));
-  if (kind === "tables") fields.append(input("Tables: attributes with commas, tables with ;", entry.marginals.of.map((each) => each.join(", ")).join("; "), (text) => { entry.marginals.of = text.split(";").map(listed); }));
-  if (kind === "cdf") fields.append(input("Of", entry.cdf.of, (text) => { entry.cdf.of = text; }), by(entry.cdf.by));
-  if (COUNTING.includes(kind)) fields.append(choice("Of", entry[kind], [[entry[kind], entry[kind] || "declare amounts first"], ...Object.keys(spec.sums ?? {}).filter((name) => name !== entry[kind]).map((name) => [name, name])], (value) => { entry[kind] = value; }), by(entry.marginals.of[0]));
+  if (kind === "tables") fields.append(tables("Tables: attributes with commas, tables with ;"));
+  if (kind === "cdf") fields.append(input("Of", entry.cdf.of, (text) => { entry.cdf.of = text; }), input("By attributes, with commas between", (entry.cdf.by || []).join(", "), (text) => put(entry.cdf, "by", listed(text))));
+  if (COUNTING.includes(kind)) fields.append(choice("Of", entry[kind], [[entry[kind], entry[kind] || "declare amounts first"], ...Object.keys(spec.sums ?? {}).filter((name) => name !== entry[kind]).map((name) => [name, name])], (value) => { entry[kind] = value; }), tables("By attributes with commas, tables with ;"));
   if (kind === "written") fields.append(make("code", {textContent: JSON.stringify(entry)}));
   fields.append(input("Weight", entry.weight, (text) => put(entry, "weight", number(text)), {type: "number", min: 0, step: "any", placeholder: "1"}));
   const away = make("button", {type: "button", textContent: "Remove"});
@@ -242,7 +242,7 @@ function drawn(tag, facts) {
 }
 function group(found) {
   const known = found.values.filter((value) => value !== null), most = Math.max(...known, 0) + found.half_width;
-  const head = [make("h3", {textContent: found.group}), make("p", {className: "soft", textContent: `${found.queries.toLocaleString("en")} answers, each ± ${short(found.half_width)} ${found.unit} at most, 95 times of 100`})];
+  const head = [make("h3", {textContent: found.heading}), make("p", {className: "soft", textContent: `${found.queries.toLocaleString("en")} answers, each ± ${short(found.half_width)} ${found.unit} at most, 95 times of 100`})];
   if (!known.length) return make("section", {className: "group"}, ...head);
   const rows = found.values.map((value, place) => {
     const scale = (each) => (100 * Math.max(0, each)) / most, drowns = found.half_width >= value;
