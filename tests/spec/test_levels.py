@@ -109,7 +109,7 @@ def test_titles_of_levels_stand_on_the_page_and_change_no_digest(tmp_path: Path)
     assert facts["attributes"]["work"]["level_titles"] == {"side": "Side of the river"}
     words = Words("people", facts["attributes"])
     assert words.heading("side x sex", words.names).startswith("Side of the river and ")
-    assert rows.titled({"query": "side west, sex m", "side": "west", "sex": "m"}, titles(facts)).startswith(
+    assert rows.titled({"query": "side west, sex m", "side": "west", "sex": "m"}, titles(facts), {}).startswith(
         "Side of the river west, "
     )
 
