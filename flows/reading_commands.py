@@ -58,7 +58,7 @@ def show(
             return
         made = report.made_in(folder, certificate) if group is None else {}
         if as_json:
-            told = {"certificate": certificate, "signed_by": key, "answers": rows}
+            told = {"certificate": certificate, "signed_by": key, "answers": terminal.in_json(rows)}
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
         answers = f" ({shown(where)}): {certificate['queries']:,} answers with {terminal.guarantee_text(certificate)}"

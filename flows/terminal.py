@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -255,6 +256,11 @@ def _with_errors(*columns: str, beside: str | None = None) -> Table:
     if beside is not None:
         table.add_column(beside)
     return table
+
+
+def in_json(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with null in place of an end that an interval does not have: JSON has no infinite numbers."""
+    return [{name: None if each in (-math.inf, math.inf) else each for name, each in row.items()} for row in rows]
 
 
 def print_answers(rows: list[dict[str, Any]], total: int) -> None:

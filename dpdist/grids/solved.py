@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from dpdist.grids.measured_tables import MeasuredTables
-from dpdist.grids.product_space import Cells, ProductSpace, WideCircle
+from dpdist.grids.product_space import Cells, ProductSpace, SeparateProducts, WideCircle
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.terms import share_of
@@ -72,7 +72,7 @@ def solved(space: MeasuredSpace, *, normal: bool) -> Solved | None:
     Args:
         normal: whether the noise is normal, so that nobody needs to know of how many draws the noise in an answer is made.
     """
-    if isinstance(space, MeasuredTables):  # a question is read from one of them, never from all together
+    if isinstance(space, (MeasuredTables, SeparateProducts)):  # a question is read from one of them, never from all together
         return None
     if isinstance(space, ProductSpace):
         return _of_products(space, normal=normal)

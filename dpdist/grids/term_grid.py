@@ -20,7 +20,6 @@ from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_byte
 from dpdist.grids.dense import OverCells
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
 from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
-from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, parts_of, product_answers, read_term
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
 from dpdist.grids.totals import Totals, term_squared
@@ -202,7 +201,7 @@ class TermGrid(OverCells):
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
         return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         """The terms; what was measured in two passes is put in the order of the others."""
         small_enough(self.rows + sum(factor.size for term in self.terms for factor in term.factors), most_bytes)
         values = held(measured)

@@ -116,7 +116,7 @@ def _divided(part: list[str]) -> list[list[str]]:
 
 
 def _known(column: Matrix) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in column.tolist()]
+    return [value if math.isfinite(value) else None for value in column.tolist()]
 
 
 def first_rows(listed: Sequence[ListedGroup]) -> list[tuple[str, str, str, str]]:
@@ -136,4 +136,4 @@ def _error(error: float) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    return say("not known") if math.isnan(low) else say("{low} to {high}", low=plain(low, 1), high=plain(high, 1))
+    return say("{low} to {high}", low=plain(low, 1), high=plain(high, 1)) if math.isfinite(low) else say("not known")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -19,12 +20,15 @@ from pydantic import ValidationError
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.registry import REGISTRY
 from dpdist.page import document, report
+from dpdist.page.assets import embedded
 from dpdist.page.charts import Axis, Figure
+from dpdist.page.listing import ListedGroup, first_rows
 from dpdist.page.suppression import Suppression
 from dpdist.privacy import keys
 from dpdist.release.story import Release
 from dpdist.spec import load
 from dpdist.spec.output import SuppressSpec
+from dpdist.workloads import marginals
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
@@ -179,6 +183,16 @@ def test_an_answer_just_above_the_number_is_drawn(home: Path, monkeypatch: pytes
     assert (found[0]["answer"], float(found[0]["low_95"])) == (least["answer"], 0)
     half = zarr.open_group(home.parent / "shown/out/answers.zarr", mode="r")["half_width_95"][0]
     assert half == pytest.approx(float(found[0]["answer"]), abs=0.01)
+
+
+def test_an_interval_without_a_lower_end_is_not_known() -> None:
+    """As where cells may hold less than nothing: nothing cuts what Laplace noise alone may have made."""
+    block = replace(marginals((3,), 1).blocks[0], names=("age",))
+    numbers = (*(np.full(3, value) for value in (30.0, 12.0, np.nan, -np.inf, 40.0)),)
+    listed = ListedGroup(0, block, numbers, (-math.inf, math.inf))
+    data = json.loads(embedded(listed.data()))
+    assert (data["low"], data["high"]) == ([None] * 3, [40.0] * 3)
+    assert [row[2] for row in first_rows([listed])] == ["not known"] * 3
 
 
 @pytest.mark.parametrize("draws", [1, 3, 40])
