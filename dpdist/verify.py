@@ -703,10 +703,23 @@ class Claimed:
         return weights, bool(np.abs(weights @ rows.matrix - own.dense).max() <= 1e-6 * np.abs(own.dense).max())
 
     def covariance(self, functions: Array) -> tuple[Array, Array]:
-        """Estimates of linear functions of the cells, (k, cells), and their covariance matrix: what ``dpdist ask`` answers."""
+        """Estimates of linear functions of the cells, (k, cells), and their covariance matrix: what ``dpdist ask`` answers.
+
+        By least squares over all rows; from separate products by the first, of the fewest attributes, that determines all functions.
+        """
         few(math.prod(self.shape), MOST_CELLS, "the domain")
-        weights = functions @ np.linalg.pinv(self.rows.astype(np.float64), rcond=1e-12) / self.facts["queries"]["shares"]
-        return weights @ self.z, weights @ weights.T * self.deviation**2
+        parts = [slice(0, len(self.rows))]
+        if self.facts["strategy"].get("separate"):
+            ends = list(itertools.accumulate(term.rows for term in self.terms))
+            order = sorted(range(len(ends)), key=lambda place: len(self.terms[place].axes))
+            parts = [slice(ends[place] - self.terms[place].rows, ends[place]) for place in order]
+        for part in parts:
+            rows = self.rows[part].astype(np.float64)
+            weights = functions @ np.linalg.pinv(rows, rcond=1e-12)
+            if len(parts) == 1 or np.abs(weights @ rows - functions).max() <= 1e-6 * np.abs(functions).max():
+                weights /= self.facts["queries"]["shares"]
+                return weights @ self.z[part], weights @ weights.T * self.deviation**2
+        raise WrongClaim("no product determines it")
 
     # ---- privacy: sensitivity, epsilon
 
@@ -1161,7 +1174,7 @@ class Claimed:
         away = (min, max)[side](found)
         away = -math.inf if away <= -40 + 1e-6 else away
         end = np.clip(limit + away * error + (side - 0.5) * self.mechanism["rounded"], *self.ends[row["group"].lstrip("'")])
-        off = 0.52 * 10.0 ** -int(self.certificate["decimals"]) + 1e-6 * error
+        off = 0.56 * 10.0 ** -int(self.certificate["decimals"]) + 1e-6 * error
         return float(end) - off, float(end) + off
 
     @cached_property
@@ -1178,7 +1191,7 @@ class Claimed:
         half, widest = narrow + (widest - narrow) * draws * (1.44 - 0.44 * draws) + whole / 2, widest + whole / 2
         found = {"answer": (values, values, 0.51), "standard_error": (errors, errors, 0.0051)}
         low, least, most, high = (np.clip(values + each, *self.possible.T) for each in (-widest, -half, half, widest))
-        found |= {"low_95": (low, least, 0.52), "high_95": (most, high, 0.52)}
+        found |= {"low_95": (low, least, 0.56), "high_95": (most, high, 0.56)}
         shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.nanmax(np.abs(values))
         if (rule := self.certificate.get("suppression")) is not None:
             exceed = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)
@@ -1325,9 +1338,10 @@ class Claimed:
         with (self.folder / name).open(encoding="utf-8", newline="") as file:
             table = list(csv.DictReader(file))
         titles = [row["group"].lstrip("'") for row in table]
-        right = [
-            (title.partition(" of ")[0], each) for title, _ in itertools.groupby(titles) for each in self.statistics(title)
-        ]
+        right = []
+        for title, rows in itertools.groupby(titles):
+            found = [(title.partition(" of ")[0], each) for each in self.statistics(title)]
+            right += found * (len(list(rows)) // max(len(found), 1) or 1)  # what is asked twice stands there twice
         near(len(table), len(right), what="rows: ")
         for number, (row, (what, found)) in enumerate(zip(table, right, strict=True), start=1):
             off = 6e-4 * min((each[1] for kind, each in right if kind == what and each[1]), default=1e3)
@@ -1663,7 +1677,7 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "event for accountants": Claimed.check_event,
     "mean error": lambda r: at_least(r.mechanism["rmse"], r.whole.mean_error, most=1e-4),
     "largest error": lambda r: r.whole.check_largest(),
-    "cost": lambda r: at_least(r.mechanism["cost"], r.whole.cost, most=1e-4),
+    "cost": lambda r: at_least(r.mechanism["cost"], r.whole.cost, most=1e-3),
     "lower bound": lambda r: r.whole.check_bound(r.mechanism["lower_bound"]),
     "gap to the optimum": lambda r: r.whole.check_gap(r.mechanism["certified_gap"]),
     "gap of the largest error": lambda r: r.check_gap_of_largest(r.mechanism["certified_gap_of_the_worst"]),

@@ -69,6 +69,15 @@ OTHERS: dict[str, dict[str, Any]] = {
             postprocess={"suppress": {"below": 5}},
         ),
     },
+    "products of their own, asked twice": {
+        "table": test_variances.table(),
+        **test_variances.changes(
+            workload=[*2 * [{"marginals": {"of": [["branch"]]}, "variance": "amount"}], {"predicates": ["age < 3"]}],
+            sums={"amount": test_variances.SUMS["amount"]},
+            mechanism="p-identity-products",
+            **PURE,
+        ),
+    },
     "bounded totals": {"table": test_totals.table(), **test_totals.changes()},
     "bounded totals, replace-one": {"table": test_totals.table(), **test_totals.changes(neighbours="replace-one")},
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
@@ -145,7 +154,7 @@ ALWAYS = (
     "identity, Laplace noise, add-remove", "p-identity-products, one for each set, add-remove", "weighted-marginals, replace-one",
     "gaussian over predicates, replace-one", "convolution, replace-one", "sums", "private categories", "whole numbers, suppressed",
     "steps of a person in several series", "nested, add-remove", "adaptive, add-remove",
-    "modelled answers", "sums under conditions",
+    "modelled answers", "sums under conditions", "products of their own, asked twice",
 )  # fmt: skip
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
@@ -157,6 +166,7 @@ MIXED = {"mean error", "largest error"}
 """What is not said where some answers are counts and some are sums."""
 UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("sums", "sums, Laplace noise", "sums over tables", "sums under conditions", "variances"), MIXED),
+    "products of their own, asked twice": MIXED,
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,

@@ -19,7 +19,7 @@ from dpdist.domain import Domain
 from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
-from dpdist.grids.product_space import ProductSpace, SeparateProducts
+from dpdist.grids.product_space import Cells, ProductSpace, SeparateProducts
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, read_term
 from dpdist.grids.terms import Term, row_fourths, row_squares, subsets, total_variance
@@ -86,7 +86,8 @@ class PureTermGrid(TermGrid):
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         found = super().space(measured, shape, most_bytes)
-        if self.measures_total or len(self.terms) == 1:
+        tables = all(isinstance(factor, Cells) for term in found.terms for factor in term.factors)
+        if tables or len(found.terms) == 1:
             return found
         return SeparateProducts(found.terms, shape, found.values, found.directions)
 

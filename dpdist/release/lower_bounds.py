@@ -68,11 +68,13 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
     def find() -> tuple[Matrix, dict[str, Any]]:
         work.tell("bounding the optimum")
         bound, weights = work.largest(product_weights, workload)
-        facts = {"attributes": {str(axis): each.size for axis, each in weights.items()}}
+        facts = {
+            "attributes": [[axis, each.size] for axis, each in weights.items()]
+        }  # a list: keys of objects would be sorted
         return np.concatenate([[bound], *weights.values()]), facts
 
     values, facts = work.found_once(name_of(workload, "product", "bounds"), find)
-    sizes = {int(axis): size for axis, size in facts["attributes"].items()}
+    sizes = dict(facts["attributes"])
     parts = np.split(values, np.cumsum([1, *sizes.values()])[:-1])
     return float(values[0]), dict(zip(sizes, parts[1:], strict=True))
 

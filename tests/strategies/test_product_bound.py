@@ -16,15 +16,15 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix
+from dpdist.release import lower_bounds
 from dpdist.release.context import Context, silent
-from dpdist.release.lower_bounds import lower_bound_bytes
 from dpdist.release.plan import plan
 from dpdist.spec import load
 from dpdist.strategies import coa, dual_bound, identity
 from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.strategies.needs import product_bytes
 from dpdist.strategies.oblique_bases import residual
-from dpdist.strategies.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound
+from dpdist.strategies.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound, product_weights
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
 
@@ -168,8 +168,8 @@ def test_it_holds_what_a_plan_says(asked: tuple[tuple[Operator, ...], ...]) -> N
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * bound_bytes(workload) <= held <= bound_bytes(workload) <= product_bytes(workload)
-    assert lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
-    assert lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
+    assert lower_bounds.lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
+    assert lower_bounds.lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
 
 
 def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,3 +193,18 @@ def test_every_union_of_products_shows_how_far_it_is(tmp_path: Path) -> None:
     pure = {"budget": {"epsilon": 1}, "ledger": {"dataset": "p", "cap": {"epsilon": 1}}, "mechanism": "identity"}
     laplace = plan(context, load(small.spec(**pure))).certificate()["mechanism"]
     assert laplace["lower_bound"] >= 2 * found["identity"]["lower_bound"] * (1 - 1e-12)
+
+
+def test_weights_that_a_release_keeps_are_of_the_attributes_that_they_were_found_for(tmp_path: Path) -> None:
+    """Also where the first queries ask of a later attribute than the next ones, so that its weights stand first."""
+    first, then = of_ways([4, 5], 2, [1]).blocks
+    asked = Workload(Domain.of_shape((4, 5)), (then, first))
+    bound, weights = product_weights(asked)
+    assert [*weights] == [1, 0]
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    for _ in range(2):
+        kept, found = lower_bounds._product_weights(context, asked)
+        assert kept == bound
+        assert {axis: each.tolist() for axis, each in found.items()} == {
+            axis: each.tolist() for axis, each in weights.items()
+        }
