@@ -467,12 +467,12 @@ def beyond(*place: str | float) -> Callable[[Forged], None]:
 def fewer_records(of: Forged) -> None:
     """One record of a person in place of three, and all numbers as they would then be."""
     facts, unit = of.certificate["left_out"], 2**24
-    values, rungs, width = np.array(facts["values"], dtype=float), verify.rungs_to(facts["most"]), verify.NORMAL_95
+    values, rungs, by = np.array(facts["values"], dtype=float), verify.rungs_to(facts["most"]), (verify.NORMAL_95, 4.0)
     facts["records"], scale = 1, facts["scale"]
     facts["rho"] = str(Fraction(facts["rho"]) * Fraction(1001, 1000))  # 2^24 is no multiple of three
-    facts["persons"] = verify.of_persons(values, rungs, scale, width, 1)
+    facts["persons"] = verify.of_persons(values, rungs, scale, by, 1)
     rest, ends = values[3 + len(rungs) :], verify.rungs_to(2**11)
-    facts["amounts"]["amount"] = verify.of_amounts(rest, ends, scale / unit, width, unit, 35 / 16)
+    facts["amounts"]["amount"] = verify.of_amounts(rest, ends, scale / unit, by, unit, 35 / 16)
 
 
 def quantile(name: str, value: Any, *, row: bool = False) -> Callable[[Forged], None]:
