@@ -1340,8 +1340,8 @@ class Claimed:
         titles = [row["group"].lstrip("'") for row in table]
         right = []
         for title, rows in itertools.groupby(titles):
-            found = [(title.partition(" of ")[0], each) for each in self.statistics(title)]
-            right += found * (len(list(rows)) // max(len(found), 1) or 1)  # what is asked twice stands there twice
+            own = [(title.partition(" of ")[0], each) for each in self.statistics(title)]
+            right += own * (len(list(rows)) // max(len(own), 1) or 1)  # what is asked twice stands there twice
         near(len(table), len(right), what="rows: ")
         for number, (row, (what, found)) in enumerate(zip(table, right, strict=True), start=1):
             off = 6e-4 * min((each[1] for kind, each in right if kind == what and each[1]), default=1e3)

@@ -156,7 +156,7 @@ def test_every_block_of_every_measurement_is_read(home: Path, command: Run, dama
         if damage == "missing":
             block.unlink()
         else:
-            block.write_bytes(content[:16] + bytes([content[16] ^ 1]) + content[17:])
+            block.write_bytes(bytes([content[0] ^ 1]) + content[1:])
         code, printed = command("verify", "--store")
         assert (code, "ledger and store disagree in 1 points" in printed) == (1, True), printed
         assert f"array 'measurements/small-1': shard {block.name} " in printed

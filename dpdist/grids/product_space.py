@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, combinations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -373,35 +373,6 @@ class ProductSpace(MeasuredSpace):
         check_cancels(asked, missing)
 
 
-@dataclass(frozen=True)
-class SeparateProducts(ProductSpace):
-    """Products of which each is read by itself: what is asked comes from the one of the fewest attributes that holds all of it."""
-
-    @property
-    def _alone(self) -> bool:
-        return True
-
-    def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
-        about, arrays = super().facts()
-        return {**about, "separate": True}, arrays
-
-    def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
-        starts = accumulate((term.rows for term in self.terms), initial=0)
-        holding = [
-            (term, start) for term, start in zip(self.terms, starts, strict=False) if {*asked.vectors} <= {*term.axes}
-        ]
-        missed = NotMeasured(tuple(sorted(asked.vectors)))
-        for term, start in sorted(holding, key=lambda each: len(each[0].axes)):
-            try:
-                sides = [self._side(asked, term, axis, factor) for axis, factor in zip(term.axes, term.factors, strict=True)]
-            except NotMeasured as merged:
-                missed = merged
-                continue
-            yield (term, np.ones(asked.coefficients.size), sides), self.values[start : start + term.rows]
-            return
-        raise missed
-
-
 def _pairs(asked: Functionals) -> tuple[Matrix, Matrix, Matrix]:
     """All pairs of products of the same function, and the function."""
     order = np.argsort(asked.places, kind="stable")
@@ -456,8 +427,7 @@ def product_space_from(
             _factor(each, arrays, directions.get(axis)) for axis, each in zip(axes, term["factors"], strict=True)
         )
         terms.append(OpenTerm(axes, factors, int(term["multiplier"]), int(term["shift"])))
-    made = SeparateProducts if facts.get("separate") else ProductSpace
-    return made(tuple(terms), shape, values, directions)
+    return ProductSpace(tuple(terms), shape, values, directions)
 
 
 def _factor(facts: Mapping[str, Any], arrays: Mapping[str, Matrix], direction: Matrix | None) -> Factor:

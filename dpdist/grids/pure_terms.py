@@ -19,7 +19,8 @@ from dpdist.domain import Domain
 from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
-from dpdist.grids.product_space import Cells, ProductSpace, SeparateProducts
+from dpdist.grids.product_space import Cells, ProductSpace
+from dpdist.grids.separate_products import SeparateProducts
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, read_term
 from dpdist.grids.terms import Term, row_fourths, row_squares, subsets, total_variance

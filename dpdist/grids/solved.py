@@ -16,8 +16,9 @@ import numpy as np
 import scipy
 
 from dpdist.grids.measured_tables import MeasuredTables
-from dpdist.grids.product_space import Cells, ProductSpace, SeparateProducts, WideCircle
+from dpdist.grids.product_space import Cells, ProductSpace, WideCircle
 from dpdist.grids.row_space import RowSpace, Subsets
+from dpdist.grids.separate_products import SeparateProducts
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.terms import share_of
 from dpdist.operators import Matrix

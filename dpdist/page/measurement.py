@@ -25,6 +25,7 @@ from dpdist.errors import StoreError
 from dpdist.grids.measured_tables import MeasuredTables, measured_tables_from
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
+from dpdist.grids.separate_products import separate_products_from
 from dpdist.grids.space import MeasuredSpace
 from dpdist.operators import Matrix
 from dpdist.page import asked
@@ -178,6 +179,7 @@ def read(path: Path) -> Measurement:
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
         listed = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
         of = measured_tables_from if facts["format"] == IN_ROUNDS else listed
+        of = separate_products_from if facts["strategy"].get("separate") else of
         space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])

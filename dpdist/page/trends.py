@@ -55,7 +55,7 @@ def latest(found: Sequence[Edition]) -> list[Edition]:
 
 
 @dataclass(frozen=True)
-class Called:
+class ReaderNames:
     """What readers call what a release counts by.
 
     Attributes:
@@ -67,10 +67,10 @@ class Called:
     values: Mapping[str, Mapping[str, str]]
 
     @staticmethod
-    def by(one: Edition) -> Called:
+    def by(one: Edition) -> ReaderNames:
         """As a release's certificate and its file of values say."""
         known = values_in(one.folder / VALUES) if VALUES in one.certificate["files"] else {}
-        return Called(titles(one.certificate.get("method") or {}), known)
+        return ReaderNames(titles(one.certificate.get("method") or {}), known)
 
     @property
     def anything(self) -> bool:
@@ -78,12 +78,12 @@ class Called:
         return bool(self.values) or any(name != title for name, title in self.titles.items())
 
 
-def called_in(found: Sequence[Edition]) -> dict[str, Called]:
+def called_in(found: Sequence[Edition]) -> dict[str, ReaderNames]:
     """What readers call what each release counts by: as the newest one says that counts the same."""
-    return {one.release: called for kind in alike(found) for called in [Called.by(kind[-1])] for one in kind}
+    return {one.release: called for kind in alike(found) for called in [ReaderNames.by(kind[-1])] for one in kind}
 
 
-def answers_of(one: Edition, called: Called) -> Answers:
+def answers_of(one: Edition, called: ReaderNames) -> Answers:
     """A release's answers; none where it has no table or too many rows."""
     if not report.has_rows(one.folder) or one.certificate["queries"] > MOST_ROWS:
         return {}

@@ -75,7 +75,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     assert isinstance(found.low, float)
     assert found.low >= 0
     compared = trends.answers_of(
-        editions.Edition(done.folder, certificate), trends.Called({}, {})
+        editions.Edition(done.folder, certificate), trends.ReaderNames({}, {})
     )  # with the half widths before the cut
     halves = [half for group in compared.values() for _, half in group.values()]
     assert (np.array(halves) >= 1.959 * errors).all()

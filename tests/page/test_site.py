@@ -146,7 +146,7 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     ):  # fmt: skip
         assert text in words
     page = shown(browser, (folder / "compare.html").resolve(), "phone")
-    by_hand = {one.release: trends.answers_of(one, trends.Called({}, {})) for one in found}
+    by_hand = {one.release: trends.answers_of(one, trends.ReaderNames({}, {})) for one in found}
     page.select_option("#first", "w1")
     page.select_option("#second", "w2-revised")
     listed = comparison.differences(by_hand["w1"], by_hand["w2-revised"], shared=False)

@@ -17,7 +17,7 @@ from dpdist.page.outputs.dictionary import Dictionary
 from dpdist.page.outputs.event import Event
 from dpdist.page.outputs.measured import PublishedMeasurement
 from dpdist.page.outputs.preview import Preview
-from dpdist.page.outputs.values import Values
+from dpdist.page.outputs.values import CalledValues
 from dpdist.page.outputs.verifier import Verifier
 from dpdist.page.outputs.web_page import WebPage
 from dpdist.page.places import Written
@@ -30,7 +30,7 @@ OUTPUTS: list[Output] = [
     Quantiles(),
     Croissant(),
     Dictionary(),
-    Values(),
+    CalledValues(),
     Event(),
     Csvw(),
     Deployment(),

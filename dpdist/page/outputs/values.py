@@ -15,7 +15,7 @@ from dpdist.page.rows import MOST_QUERIES, VALUES
 from dpdist.page.words import Words
 
 
-class Values(Output):
+class CalledValues(Output):
     """A row for each text of a column of the answers that the page calls something else."""
 
     files = r"values\.csv"
