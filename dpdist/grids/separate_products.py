@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -27,18 +26,15 @@ class SeparateProducts(ProductSpace):
         return {**about, "separate": True}, arrays
 
     def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
-        starts = accumulate((term.rows for term in self.terms), initial=0)
-        holding = [
-            (term, start) for term, start in zip(self.terms, starts, strict=False) if {*asked.vectors} <= {*term.axes}
-        ]
-        missed = NotMeasured(tuple(sorted(asked.vectors)))
-        for term, start in sorted(holding, key=lambda each: len(each[0].axes)):
+        axes = tuple(sorted(asked.vectors))
+        missed = NotMeasured(axes)
+        for term, values, _ in sorted(self._holding(axes), key=lambda each: len(each[0].axes)):
             try:
                 sides = [self._side(asked, term, axis, factor) for axis, factor in zip(term.axes, term.factors, strict=True)]
             except NotMeasured as merged:
                 missed = merged
                 continue
-            yield (term, np.ones(asked.coefficients.size), sides), self.values[start : start + term.rows]
+            yield (term, np.ones(asked.coefficients.size), sides), values
             return
         raise missed
 
