@@ -112,10 +112,8 @@ def _thresholds(kind: Kind) -> tuple[int, ...]:
     if kind is LAPLACE:
         return tuple(((1 << wide) - power) >> _SPARE_BITS for power in powers)
     half = exponential(Fraction(1, 2), wide)
-    steps = [
-        half,
-        *(times(half, power) for power in powers[: _GAUSSIAN_TERMS - 2]),
-    ]  # exp(-(2 k + 1) / 2) leads from k to k + 1
+    # exp(-(2 k + 1) / 2) leads from k to k + 1
+    steps = [half, *(times(half, power) for power in powers[: _GAUSSIAN_TERMS - 2])]
     weights = list(itertools.accumulate([1 << wide, *steps], times))
     total = sum(weights)
     return tuple((running << TABLE_BITS) // total for running in itertools.accumulate(weights[:-1]))

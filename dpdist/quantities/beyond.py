@@ -168,9 +168,8 @@ class SignedCounts:
             spread: as for ``NoisyCounts.chosen``.
         """
         beneath, above = self._side(slice(self.above, None)), self._side(slice(self.above))
-        under = beneath.lost_squared(self.lowest) * (
-            beneath.seen_in > 0
-        )  # a range begins at zero where nothing is seen beneath it
+        # a range begins at zero where nothing is seen beneath it
+        under = beneath.lost_squared(self.lowest) * (beneath.seen_in > 0)
         lost = np.add.outer(under, above.lost_squared(self.highest))
         low, high = np.unravel_index(int(np.argmin(variances + lost * spread)), lost.shape)
         return int(self.lowest[low]), int(self.highest[high])

@@ -41,9 +41,8 @@ def epsilon_dominated_by(rho: float) -> float:
 
 def _half_distance(epsilon: float) -> float:
     """The x with ln(Phi(x) / Phi(-x)) = epsilon, to 1e-14 of itself."""
-    if (
-        epsilon < 1
-    ):  # the logarithms nearly cancel there; 2 Phi(x) - 1 = tanh(epsilon / 2) has all digits, and Newton's steps rise to x
+    if epsilon < 1:
+        # the logarithms nearly cancel there; 2 Phi(x) - 1 = tanh(epsilon / 2) has all digits, and Newton's steps rise to x
         wanted, slope = math.tanh(epsilon / 2.0), math.sqrt(2.0 / math.pi)
         half = wanted / slope
         for _ in range(NEWTON_STEPS):
