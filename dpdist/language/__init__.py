@@ -2,6 +2,7 @@
 
 from dpdist.language.speech import (
     LANGUAGES,
+    MINUS,
     group_name,
     later,
     number,
@@ -16,6 +17,7 @@ from dpdist.language.speech import (
 
 __all__ = [
     "LANGUAGES",
+    "MINUS",
     "group_name",
     "later",
     "number",

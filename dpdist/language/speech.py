@@ -24,6 +24,7 @@ LANGUAGES = ("en", *sorted(file.name.removesuffix(".toml") for file in _FILES.it
 """Codes of BCP 47: English, and those that have a file."""
 _NUMBER = re.compile(r"[−+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")
 _POWER = re.compile(r"(?:1|(\d(?:[.,]\d*[1-9])?))(?:[.,]?0+)?e([+-]\d\d+)\b")
+MINUS = "−"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Patterns = Sequence[tuple[str, str, str]]
@@ -123,7 +124,7 @@ def spoken() -> Language:
 class _Writer(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         text = str(super().format_field(value, format_spec))
-        return number(raised(text)) if isinstance(value, int | float) else text
+        return number(raised(text).replace("-", MINUS)) if isinstance(value, int | float) else text
 
 
 _WRITER = _Writer()

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpdist.domain import DROP
 from dpdist.language import later, recalled, say
+from dpdist.page.numbers import capitalised
 from dpdist.page.words import Words
 
 
@@ -63,10 +64,12 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
     method = certificate.get("method") or {}
     attributes, sums = method.get("attributes", {}), method.get("sums", {})
-    told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
+    told = [
+        f"{capitalised(facts.get('title') or name)}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()
+    ]
     if "record" in method:
         told = [say("A record is {record}.", record=recalled(method["record"])), *told]
-    return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
+    return told + [f"{capitalised(facts['title'] or name)}: {_clamped(facts)}." for name, facts in sums.items()]
 
 
 def _clamped(facts: dict[str, Any]) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpdist.language import number, say
-
-MINUS = "−"
+from dpdist.language import MINUS, number, say
 
 
 def capitalised(text: str) -> str:

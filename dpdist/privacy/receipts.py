@@ -115,11 +115,15 @@ class DatasetBudget:
 
     @property
     def course(self) -> list[tuple[str, float]]:
-        """Each release with the share of the budget that was left after it, in the order they were charged."""
+        """Each release with the share of the budget that was left after all its charges, in the order in which they began."""
         whole = self.cap.left(Loss(), self.rule)
         spent = self.spent - sum(self.charges.values(), Loss())
+        releases: dict[str, Loss] = {}
+        for charged, loss in self.charges.items():
+            release = charged.partition("~")[0]
+            releases[release] = releases.get(release, Loss()) + loss
         out = []
-        for release, loss in self.charges.items():
+        for release, loss in releases.items():
             spent = spent + loss
             out.append((release, float(self.cap.left(spent, self.rule) / whole)))
         return out

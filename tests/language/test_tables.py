@@ -11,6 +11,7 @@ import pytest
 from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
 from dpdist.page import rows
 from dpdist.page.words import asked, names_its_steps, titled
+from dpdist.spec.queries.marginals import MarginalsQuery, MarginalsSpec
 from tests.language import said
 
 OTHERS = [code for code in LANGUAGES if code != "en"]
@@ -86,6 +87,23 @@ def test_queries_of_a_site_are_called_as_its_page_calls_them() -> None:
 def test_tables_of_any_attributes_are_told_in_one_piece(code: str, told: str) -> None:
     with speaking(code):
         assert recalled("counts of every combination of values of any 1 and 2 attributes").endswith(told)
+
+
+def test_what_is_asked_of_all_records_is_no_combination_of_values() -> None:
+    """In every language the words for the whole stand beside those for its tables, as many as there are."""
+    asked_for = MarginalsQuery(marginals=MarginalsSpec(of=((), ("age",), ("age", "town")))).question()
+    assert asked_for == "counts of all records and every combination of values of age; age by town"
+    assert MarginalsQuery(marginals=MarginalsSpec(of=((),))).question() == "counts of all records"
+    found = []
+    for code in OTHERS:
+        with speaking(code):
+            found.append(recalled(asked_for.replace("counts of", "sums of paid over", 1)))
+    assert [text.count("records") for text in found] == [0, 0, 0]
+    assert found[0] == "Summen von paid für alle Datensätze und jede Kombination von Werten von age; age nach town"
+
+
+def test_numbers_below_zero_have_a_minus_and_no_hyphen() -> None:
+    assert say("{a:+,.0f} {b} {c:.1e}", a=-1450, b="on-off", c=-2.5e-7) == "−1,450 on-off −2.5\u00a0×\u00a010⁻⁷"
 
 
 def test_dates_are_written_as_a_language_does() -> None:

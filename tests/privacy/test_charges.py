@@ -88,6 +88,8 @@ def test_the_course_of_a_budget() -> None:
     assert [name for name, _ in budget.course] == ["b", "c"]
     assert [left for _, left in budget.course] == pytest.approx([1 / 3, 1 / 6], rel=1e-12)
     assert budget.left == Fraction(1, 20)
+    two_of_one = replace(budget, charges={"c~left-out": charges["b"], "c": charges["c"]})
+    assert two_of_one.course == [("c", budget.course[-1][1])]  # readers count releases
     assert replace(budget, spent=Loss.gaussian(Fraction(1))).left == 0
 
 

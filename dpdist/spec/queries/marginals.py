@@ -65,8 +65,10 @@ class MarginalsQuery(QueryKind):
         asked = self.marginals
         what = "all intervals of values" if asked.ranges else "every combination of values"
         if asked.of is not None:
-            tables = "; ".join(" by ".join(names) or "all records" for names in asked.of[:LISTED])
-            return f"counts of {what} of {tables}" + (" and more" if len(asked.of) > LISTED else "")
+            tables = [" by ".join(names) for names in asked.of if names]
+            whole = ["all records"] if () in asked.of else []
+            listed = [f"{what} of {'; '.join(tables[:LISTED])}"] if tables else []
+            return f"counts of {' and '.join(whole + listed)}" + (" and more" if len(tables) > LISTED else "")
         ways = " and ".join(map(str, asked.ways or ()))
         among = f" among {', '.join(asked.among)}" if asked.among else ""
         return f"counts of {what} of any {ways} attributes{among}"
