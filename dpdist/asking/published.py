@@ -269,12 +269,12 @@ class Published:
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
         of = asked.of
         within = of.rows.dense()[: of.declared]  # nor in a quantile
-        below = np.cumsum(within, axis=0)[:-1] - asked.share * within.sum(axis=0)
+        below = np.cumsum(within, axis=0) - asked.share * within.sum(axis=0)
         for group, among in self._groups(asked.by, asked.among):
             reading = self._read([among.within({of.axis: row}) for row in below])
             errors = np.sqrt(reading.squares) * self.measurement.noise.deviation
             widths = errors * self.measurement.noise.half_width_95(reading.concentrations)
-            value, low, high = quantile_interval(reading.values, widths)
+            value, low, high = quantile_interval(reading.values[:-1], widths[:-1])
             yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
 
     def _top(self, text: str, asked: Top) -> list[Answer]:

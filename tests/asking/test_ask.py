@@ -313,13 +313,14 @@ def test_levels_are_asked_for_by_their_names(home: Path) -> None:
     """Groups of levels are sums of values, with the error of these sums; medians, tops and thresholds take levels, too."""
     domain = small.spec()["domain"]
     domain["work"]["levels"] = {"kind": {"hand": ["a", "b"], "head": ["c"]}}
-    domain["age"]["levels"] = {"age group": [0, 3, 8, 12]}
+    domain["age"]["levels"] = {"age group": [0, 3, 8, 12], "any age": [0, 12]}
     done = run(small.write(home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["age", "work"]]}}]), home)
     (hand, head) = sorted(done.ask("kind with at least 0"), key=lambda each: each.group["kind"])
     (same,) = done.ask("work=a plus work=b")
     assert (hand.value, hand.standard_error) == (pytest.approx(same.value), pytest.approx(same.standard_error))
     assert [each.group for each in done.ask("top 1 of kind where 'age group'='3 to <8'")] == [{"kind": "hand"}]
     medians = {each.group["kind"]: each.value for each in done.ask("median of age group by kind")}
+    assert [each.value for each in done.ask("median of 'any age'")] == ["0 to <12"]  # the only one that there is
     means = {each.group["kind"]: each.value for each in done.ask("mean of age by kind")}
     assert medians == {"hand": "3 to <8", "head": "3 to <8"}
     assert {each.group["kind"]: each.value for each in done.ask("median of age by kind")}["hand"] in ("5", "6")
