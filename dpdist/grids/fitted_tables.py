@@ -24,7 +24,7 @@ from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.dense import JOINT_CELLS
 from dpdist.grids.nearest_levels import LevelFit
 from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
-from dpdist.grids.non_negative import MOST_GROUPS, RULE, Effect, Group, covering, ratio
+from dpdist.grids.non_negative import NOTHING, RULE, Effect, covering, ratios
 from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Total
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.nested import nested_of
@@ -307,6 +307,6 @@ def _effect(
         other = simulate(true, state)
         before[:, draw] = np.add.reduceat((other - true) ** 2, firsts)
         after[:, draw] = np.add.reduceat((fit(other) - true) ** 2, firsts)
-    total = ratio("all queries", (weights * before).sum(axis=0), (weights * after).sum(axis=0))
-    groups: list[Group] = sorted(map(ratio, [part.name for part in parts], before, after), key=lambda group: -group.ratio)
-    return Effect(RULE, draws, total, tuple(groups[:MOST_GROUPS]), distance)
+    queries = np.diff(firsts, append=true.size)
+    nothing = NOTHING**2 * weights[:, 0] * queries
+    return Effect(RULE, draws, *ratios([part.name for part in parts], weights * before, weights * after, nothing), distance)

@@ -10,8 +10,9 @@ Source: Nikolov, Talwar & Zhang 2013 (projection onto the answers of all possibl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ PATIENCE = 3
 """Exchanges without fewer wrong cells before only one cell is exchanged at a time."""
 RIDGE, ROUNDING = 1e-9, 1e-10
 """Added to the gram, relative to its diagonal, and taken out again by proximal steps; what counts as zero."""
+NOTHING = 1e-9
+"""An error of so many records is none: the answer is known."""
 PROXIMAL_STEPS = 3
 HELD = 1e4
 """Weight of public counts, relative to the gram's diagonal: they are kept to about a ten thousandth of what the fit moves answers."""
@@ -134,9 +137,8 @@ class Fit:
         fitted = np.stack([self.columns @ self.closest(estimate + error) for error in without.T], axis=1)
         names = [block.name for block in self.basis.workload.blocks]
         before, after = self._squares(without), self._squares(fitted - estimate[:, None])
-        total = ratio("all queries", before.sum(axis=0), after.sum(axis=0))
-        groups = sorted(map(ratio, names, before, after), key=lambda group: -group.ratio)
-        return Effect(RULE, draws, total, tuple(groups[:MOST_GROUPS]))
+        nothing = NOTHING**2 * self._squares(np.eye(self.basis.rank)).sum(axis=1)
+        return Effect(RULE, draws, *ratios(names, before, after, nothing))
 
     def _squares(self, errors: Matrix) -> Matrix:
         """The weighted total squared error of every group of queries, for errors in terms of the basis (r, draws): (groups, draws)."""
@@ -226,6 +228,23 @@ def covering(fitted: Matrix, unbiased: Matrix, half: Matrix, least: Matrix | flo
     """
     low, high = (np.maximum(unbiased + side * half, least) for side in (-1, 1))
     return np.asarray(np.maximum(high - fitted, fitted - low))
+
+
+def ratios(names: Sequence[str], before: Matrix, after: Matrix, nothing: Matrix) -> tuple[Group, tuple[Group, ...]]:
+    """What a fit does to the squared errors of all queries, and to those of the groups that gain least, the largest ratio first.
+
+    Args:
+        before, after: squared errors, weighted as in the workload, (groups, draws).
+        nothing: groups with no more than this, (groups,), are known, and no fit changes their errors.
+    """
+    free = before.mean(axis=1) > nothing
+    total = (
+        ratio("all queries", before[free].sum(axis=0), after[free].sum(axis=0))
+        if free.any()
+        else Group("all queries", 1.0, 0.0)
+    )
+    groups = sorted(map(ratio, compress(names, free), before[free], after[free]), key=lambda group: -group.ratio)
+    return total, tuple(groups[:MOST_GROUPS])
 
 
 def ratio(name: str, before: Matrix, after: Matrix) -> Group:

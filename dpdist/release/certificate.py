@@ -230,15 +230,11 @@ def _fitted(effect: Effect | None, options: PostprocessSpec) -> str:
         )
     if effect is None or effect.total is None:
         return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
-    total, least = effect.total, effect.groups[0]
-    told = (
-        f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_times(total)} times as large"
-    )
-    return (
-        told
-        if len(effect.groups) == 1
-        else f"{told}, and that of the group that gains least, {least.name}, {_times(least)} times"
-    )
+    told = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_times(effect.total)} times as large"
+    if len(effect.groups) < 2:
+        return told
+    least = effect.groups[0]
+    return f"{told}, and that of the group that gains least, {least.name}, {_times(least)} times"
 
 
 def _by_tables(distance: float, never: str) -> str:

@@ -258,3 +258,37 @@ def test_cells_keep_public_counts_and_are_never_worse_given_them() -> None:
         errors = [given - over_cells @ truth for given in (found, unbiased)]
         inner = Fit.of(basis).inner
         assert errors[0] @ inner @ errors[0] < errors[1] @ inner @ errors[1]
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "coa"])
+@pytest.mark.parametrize(
+    ("workload", "told"),
+    [
+        (
+            [{"marginals": {"ways": [1], "ranges": True}}],
+            "that of the group that gains least",
+        ),
+        ([{"marginals": {"of": [[], ["all"]]}}], "the fit makes it 1.00 (standard error 0.00) times as large"),
+    ],
+)
+def test_a_fit_says_nothing_of_groups_that_are_known(home: Path, mechanism: str, workload: list[object], told: str) -> None:
+    """Their errors are zero, or what rounding leaves of it, and no ratio to these says anything."""
+    domain = {**small.spec()["domain"], "all": {"categories": ["yes"]}}
+    table = small.records(90).append_column("all", [["yes"] * 90])
+    after = {"non_negative": True, "known": [{"count": 90}]}
+    path = small.write(
+        home.parent / "data",
+        table=table,
+        domain=domain,
+        workload=workload,
+        mechanism=mechanism,
+        postprocess=after,
+        budget={"rho": 0.02},
+    )
+    (fitted,) = (
+        line
+        for line in json.loads((small.run(path, home).folder / "release.json").read_text())["post_processing"]
+        if "fit" in line
+    )
+    assert told in fitted
+    assert "gains least, all" not in fitted
