@@ -108,12 +108,13 @@ class MarginalGrid(PureTermGrid):
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         total = 0.0
         for block in workload.blocks:
-            known = [
-                (subset, centring(subset, self.shape), self.precision(subset) ** -0.5)
-                for subset in subsets(block.asked_axes)
-            ]
+            known = [(subset, centring(subset, self.shape), self.precision(subset) ** -0.5) for subset in self._told(block)]
             total += total_variance(block, known)
         return total
+
+    def _told(self, block: Block) -> list[Subset]:
+        """The attributes whose tables without their margins answer a block together; of an attribute of one value nothing is left."""
+        return subsets(tuple(axis for axis in block.asked_axes if self.shape[axis] > 1))
 
     def precision(self, subset: Subset) -> float:
         """That of the table of some attributes without its margins, at unit noise: every marginal that holds them adds its own."""
@@ -129,11 +130,11 @@ class MarginalGrid(PureTermGrid):
         averaged by precision. What different T say is uncorrelated, so variances add and are exact.
         """
         columns = []
-        asked = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
+        asked = {subset for block in workload.blocks for subset in self._told(block)}
         tables = _by_axes(self, held(z))
         parts = {subset: combined(subset, tables, self, noise) for subset in asked}
         for done, block in enumerate(workload.blocks, start=1):
-            columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))
+            columns.append(block_answers(block, [parts[subset] for subset in self._told(block)]))
             if on_done is not None:
                 on_done(done, len(workload.blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))

@@ -9,10 +9,14 @@ from typing import Self
 
 import numpy as np
 
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Grid
 from dpdist.mechanisms.kept import name_of
 from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import Kind
 from dpdist.privacy.noise import Noise
 from dpdist.release.context import Context
 from dpdist.release.planning import Planning
@@ -22,6 +26,10 @@ from dpdist.strategies.needs import Effort
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Workload
 
+MOST_QUERIES = 2**20
+"""Queries, or measured values, up to which the largest error of a plan is worked out from that of each."""
+LARGE = 2**20
+"""A scale at which noise on whole numbers has the deviation that its scale says."""
 ROUNDED_UP = 1e-9
 """Part of itself by which a cost is raised, so that floating point does not state less than it is."""
 
@@ -56,7 +64,9 @@ def in_whole_numbers(
     solve = strategy.solve
     if solve is not None and solve.largest is not None:
         last = solve.history[-1]
-        solve = replace(solve, history=(replace(last, gap=(1 + last.gap) * bent**2 * (1 + ROUNDED_UP) - 1),))
+        largest = _whole_largest(queries, strategy, grid) or last.objective * bent**2
+        gap = largest * (1 + ROUNDED_UP) * (1 + last.gap) / last.objective - 1
+        solve = replace(solve, history=(replace(last, objective=largest, gap=gap),))
     return replace(strategy, workload_cost=cost, solve=solve), [seen(each) for each in table]
 
 
@@ -71,6 +81,20 @@ def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: G
     if found is None:
         total = work.found_once(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
     return float(total) * column(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
+
+
+def _whole_largest(queries: Workload, strategy: Strategy, grid: Grid) -> float | None:
+    """The largest (weighted) variance of an answer of the whole numbers, like a cost; None where there are too many answers for that."""
+    if max(queries.shape[0], grid.rows) > MOST_QUERIES:
+        return None
+    noise = Noise(Kind.hiding(grid.norm), LARGE)
+    answers = grid.answers(
+        queries, Held(np.zeros(grid.rows, dtype=np.int64)), noise, Wanted("planned", integer=False), MEMORY
+    )
+    error = held(answers.error) / noise.deviation
+    starts = queries.block_starts()
+    largest = max(float((block.weights * error[first : first + block.queries]).max()) for first, block in starts)
+    return (largest * column(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
 
 
 def for_persons(

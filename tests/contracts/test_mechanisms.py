@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.grids.base import answer_bytes
 from dpdist.grids.term_grid import TermGrid
 from dpdist.machine import engine
@@ -78,8 +78,26 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
     if planned.strategy.workload_cost is not None:  # what a certified gap is computed from
         claimed, found = planned.strategy.workload_cost * planned.noise_multiplier**2, float(np.sum((weights * exact) ** 2))
         assert found <= claimed <= found * (1 + 1e-7)
+    solve = planned.strategy.solve
+    if solve is not None and solve.largest is not None:  # and that of the largest error
+        claimed, found = solve.history[-1].objective * planned.noise_multiplier**2, float(np.max((weights * exact) ** 2))
+        assert found <= claimed * (1 + 1e-9) <= found * (1 + 1e-7)
     if compared.worst is not None:
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name", always(("weighted-marginals", "residual", "marginals", "kronecker", "coa over cells"), UNBIASED)
+)
+def test_attributes_of_one_value_are_nothing_new(name: str, tmp_path: Path) -> None:
+    """Wherever it stands the mechanism gives the truth and the errors that it says, or refuses the workload in a line."""
+    pipeline = Pipeline(CASES[name], tmp_path, 1)
+    try:
+        pipeline.plan("add-remove")
+    except InvalidSpec:
+        return
+    test_answers_without_noise_are_those_of_the_records(name, lambda _: pipeline)
+    test_standard_errors_are_those_of_every_measured_integer(name, lambda _: pipeline)
 
 
 SHRUNK = {

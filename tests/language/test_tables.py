@@ -11,7 +11,7 @@ import pytest
 from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
 from dpdist.page import rows
 from dpdist.page.words import asked, names_its_steps, titled
-from dpdist.spec.queries.marginals import MarginalsQuery, MarginalsSpec
+from dpdist.spec.queries.marginals import MarginalsQuery
 from tests.language import said
 
 OTHERS = [code for code in LANGUAGES if code != "en"]
@@ -89,11 +89,15 @@ def test_tables_of_any_attributes_are_told_in_one_piece(code: str, told: str) ->
         assert recalled("counts of every combination of values of any 1 and 2 attributes").endswith(told)
 
 
+def asked_in_words(tables: list[list[str]]) -> str:
+    return MarginalsQuery.model_validate({"marginals": {"of": tables}}).question()
+
+
 def test_what_is_asked_of_all_records_is_no_combination_of_values() -> None:
     """In every language the words for the whole stand beside those for its tables, as many as there are."""
-    asked_for = MarginalsQuery(marginals=MarginalsSpec(of=((), ("age",), ("age", "town")))).question()
+    asked_for = asked_in_words([[], ["age"], ["age", "town"]])
     assert asked_for == "counts of all records and every combination of values of age; age by town"
-    assert MarginalsQuery(marginals=MarginalsSpec(of=((),))).question() == "counts of all records"
+    assert asked_in_words([[]]) == "counts of all records"
     found = []
     for code in OTHERS:
         with speaking(code):

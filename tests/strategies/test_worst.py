@@ -187,6 +187,15 @@ def test_every_query_has_the_error_that_was_predicted(tmp_path: Path, changes: d
     assert squares.mean(axis=0).max() / rows[mechanism] ** 2 < 1 + 4 * np.sqrt(2 / 400)
 
 
+def test_of_very_many_answers_the_largest_error_is_that_before_rounding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = planned(tmp_path / "exact").certificate()["mechanism"]["certified_gap_of_the_worst"]
+    monkeypatch.setattr("dpdist.release.design.MOST_QUERIES", 0)
+    rough = planned(tmp_path / "rough").certificate()["mechanism"]["certified_gap_of_the_worst"]
+    assert rough != exact == pytest.approx(rough, abs=1e-6)
+
+
 def test_targets_are_reached_by_the_budget_that_the_plan_names(tmp_path: Path) -> None:
     groups = [{"cdf": {"of": "age"}, "target": 4}, {"marginals": {"of": [["sex", "work"]]}, "target": 1.5}]
     first = planned(tmp_path, workload=groups).certificate()["targets"]
