@@ -296,7 +296,12 @@ class DirectGrid(DenseGrid):
         return Answers(*work.fill(wanted.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, on_done))
 
     def _units(self, workload: Workload) -> Matrix:
-        return self.mixing * self.spacing if self.mixing.ndim == 1 else workload.weights
+        """How much of its query each row measures: of rows that rounding bent, by their projection, which is all of equal coefficients."""
+        if self.mixing.ndim == 1:
+            return self.mixing * self.spacing
+        asked = workload.unweighted.dense()
+        along, squares = (np.einsum("ij,ij->i", rows, asked) for rows in (self.mixing, asked))
+        return np.divide(along * self.spacing, squares, out=workload.weights, where=squares > 0)
 
     def _total_variance(self, workload: Workload) -> float:
         return float(np.square(workload.weights * self.spacing / self._units(workload)).sum())

@@ -33,6 +33,8 @@ MANY_CELLS, BLENDS = 256, 10
 """Up to here a strategy near it is, and between how many of two strategies it is looked for."""
 SCALE = 2**20
 """Of the whole numbers by which the longest person is bounded there."""
+LEAST = 1e-9
+"""Of the largest precision: that of what nobody asks for."""
 PLACES = 4000
 """At which the one number of the closed form is looked for, before it is refined."""
 ALWAYS_LISTED, NEARLY = 2**16, 1e-4
@@ -173,13 +175,19 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
     mean = proof.mean_square(cells)
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
     roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
-    one, other = sorted((root.T @ root for root in roots), key=error)[:2]
+    one, other = sorted((_definite(root.T @ root) for root in roots), key=error)[:2]
     one, other = one / _longest(one, most), other / _longest(other, most)
     found = scipy.optimize.minimize_scalar(
         lambda share: error(one + share * (other - one)), bounds=(0, 1), method="bounded", options={"maxiter": BLENDS}
     )
     best = min((one, one + float(found.x) * (other - one)), key=error)
     return scipy.linalg.cholesky(best), bound, error(best) / bound.lower_bound - 1.0
+
+
+def _definite(precision: Matrix) -> Matrix:
+    """The same, with as little more of every cell as it takes to be measured where nothing is asked."""
+    values = np.linalg.eigvalsh(precision)
+    return precision + max(LEAST * values[-1] - values[0], 0.0) * np.eye(values.size)
 
 
 def _longest(precision: Matrix, most: int) -> float:

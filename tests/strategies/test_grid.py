@@ -11,8 +11,11 @@ import pytest
 from scipy import stats
 
 from dpdist.arrays import Constant, Held
+from dpdist.arrays.vector import held
+from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Wanted
 from dpdist.grids.columns import l1_sensitivity, sensitivity_squared
 from dpdist.grids.dense import DenseGrid
 from dpdist.operators import Identity, Prefix, Total
@@ -84,6 +87,18 @@ def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Wor
     half = workload.shape[0] // 2
     part, _, _ = reader.answers(half, workload.shape[0], reader.estimate(z), unit_noise(grid))
     np.testing.assert_allclose(part, answers[half:], rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name: str) -> None:
+    """A coefficient of 1/300 is rounded by a ten-millionth of itself: it is none of the records that are counted."""
+    windows = explicit(np.array([np.roll([1 / 300] * 300 + [0.0] * 30, lag) for lag in range(30)]))
+    grid = BUILD[name](windows).grid(windows, neighbours="add-remove", most_records=1)
+    x = np.random.default_rng(3).integers(0, 10**7, 330)
+    kind = LAPLACE if name == "laplace" else GAUSSIAN
+    measured = Held(np.asarray(grid.mixing) @ x)  # type: ignore[attr-defined]
+    answers = grid.answers(windows, measured, Noise(kind, 2**30), Wanted("answers", integer=False), MEMORY)
+    np.testing.assert_allclose(held(answers.answer), windows.unweighted.dense() @ x, rtol=1e-12)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

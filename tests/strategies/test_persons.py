@@ -20,7 +20,7 @@ from dpdist.strategies.persons import _balanced, least_error, length, root_of
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.visits import persons_by_step, steps_bound
-from dpdist.workloads import filtered, prefix
+from dpdist.workloads import explicit, filtered, prefix
 from dpdist.workloads.filters import running_sum
 from tests.often import first_of
 
@@ -192,6 +192,17 @@ def test_more_cells_get_a_strategy_near_the_optimum(most: int, beyond: float, mo
     assert root_of(workload.gram(), again.mean_square(8))[0] ** 2 == pytest.approx(found.persons.lower_bound, rel=1e-9)
     monkeypatch.setattr("dpdist.strategies.groups.MANY_CELLS", 7)
     assert not answers_persons(workload)
+
+
+def test_more_cells_of_which_less_is_asked_get_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not asked needs no precision, and the strategy has some of it all the same."""
+    moved, rows = Distance(1, replaced=False, groups=2), np.kron(np.tri(4), np.ones(2))
+    monkeypatch.setattr("dpdist.strategies.groups.UNLIKE_CELLS", 4)
+    found = persons_by_cell(explicit(rows), moved)
+    assert found.persons is not None
+    assert np.linalg.matrix_rank(found.matrix()) == 8
+    gram = rows.T @ rows
+    assert found.persons.lower_bound <= cost_of(found, gram, 2) <= 1.2 * found.persons.lower_bound
 
 
 @pytest.mark.slow
