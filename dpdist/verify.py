@@ -777,8 +777,9 @@ class Claimed:
                 total += (k * distance >> term.shift) + (min(term.rows, touched) if term.shift else 0)
         if rounded:
             total = (math.isqrt(total - 1) + 1 + math.isqrt(rounded - 1) + 1) ** 2
-        tighter = not self.terms and cells > 1 and not alone and power == 2 and self.squared < total
-        return self.reach_of_cells(k // cells, cells, replaced) if tighter else total * (cells if alone else 1)
+        whole, records = (total * cells, k) if alone else (total, k // cells)
+        tighter = not self.terms and cells > 1 and power == 2 and self.squared < whole
+        return self.reach_of_cells(records, cells, replaced) if tighter else whole
 
     def reach_of_totals(self, replaced: int) -> int:
         """Of a person with k records and m times the largest amount in all: the vertices of docs/decisions/0015-sums.md."""

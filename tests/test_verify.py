@@ -111,6 +111,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
     "persons by group and in all": {"table": test_persons.visits(), **test_persons.ASKED, "domain": test_persons.TOTALS},
     "persons by group, replaced": {"table": test_persons.visits(), **test_persons.ASKED, "neighbours": "replace-one"},
+    "groups of a person in two cells, replaced": {
+        "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 2, "most_records": 2}},
+        "neighbours": "replace-one", "domain": {"age": {"edges": [0, 6, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
+    },
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
     "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
     "suppressed": {"postprocess": {"suppress": {"below": 50}}},

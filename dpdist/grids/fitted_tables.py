@@ -25,7 +25,7 @@ from dpdist.grids.dense import JOINT_CELLS
 from dpdist.grids.nearest_levels import LevelFit
 from dpdist.grids.nearest_tables import TableFamily, nearest, threshold
 from dpdist.grids.non_negative import NOTHING, RULE, Effect, covering, ratios
-from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Total
+from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.nested import nested_of
 
@@ -105,7 +105,7 @@ def _is_table(block: Block, shape: Sequence[int]) -> bool:
 
 def _apart(factor: Operator) -> bool:
     """Whether every record is in one of the rows at most."""
-    inner = factor.operator if isinstance(factor, Padded) else factor
+    inner = factor.unpadded
     return isinstance(inner, Identity | Total | Groups)
 
 

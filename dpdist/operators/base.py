@@ -56,6 +56,11 @@ class Operator(ABC):
         """
         return [f"row {row}" for row in range(start, stop)]
 
+    @property
+    def unpadded(self) -> Operator:
+        """The rows over the cells that count, without those that are left out after them."""
+        return self
+
     def row_blocks(self, block_bytes: int = ROW_BLOCK_BYTES) -> Iterator[tuple[int, int]]:
         """Consecutive (start, stop) row ranges whose dense form fits in ``block_bytes``."""
         step = max(1, block_bytes // (8 * max(1, self.shape[1])))

@@ -23,6 +23,10 @@ class Padded(Operator):
         self.shape = (operator.shape[0], self.counted + self.extra)
         self.integral = operator.integral
 
+    @property
+    def unpadded(self) -> Operator:
+        return self.operator
+
     def matvec(self, x: Matrix) -> Matrix:
         return self.operator.matvec(x[: self.counted])
 

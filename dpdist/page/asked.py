@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.operators import AllRanges, Identity, Matrix, Operator, Padded, Prefix, Toeplitz, Total
+from dpdist.operators import AllRanges, Identity, Matrix, Operator, Prefix, Toeplitz, Total
 from dpdist.workloads import Workload
 
 MOST_ENTRIES = 2**22
@@ -47,7 +47,7 @@ def written(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
 
 def _entries(factor: Operator) -> int:
     """How many numbers are written down of a factor."""
-    inner = factor.operator if isinstance(factor, Padded) else factor
+    inner = factor.unpadded
     if isinstance(inner, tuple(kind for kind, _ in _NAMED)):
         return 0
     return int(inner.entries.size) if isinstance(inner, Toeplitz) else inner.shape[0] * inner.shape[1]
@@ -55,7 +55,7 @@ def _entries(factor: Operator) -> int:
 
 def _facts(factor: Operator, arrays: dict[str, Matrix]) -> Facts:
     """A factor by its name, or by the array of its coefficients or rows."""
-    inner = factor.operator if isinstance(factor, Padded) else factor
+    inner = factor.unpadded
     facts: Facts = {"values": inner.shape[1], "left_out": factor.shape[1] - inner.shape[1]}
     kind = next((name for known, name in _NAMED if isinstance(inner, known)), None)
     if kind is not None:

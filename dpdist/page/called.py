@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.boundaries import Boundaries
 from dpdist.language import say, spoken
-from dpdist.operators import Circulant, Operator, Padded, Prefix, StepMeans, Toeplitz
+from dpdist.operators import Circulant, Operator, Prefix, StepMeans, Toeplitz
 from dpdist.page.numbers import number_text
 from dpdist.page.rows import column_of
 from dpdist.page.words import MOST_LABELS, Words
@@ -100,7 +100,7 @@ def _listed(domain: Domain, words: Words, place: int, head: str, factor: Operato
     """The labels of a factor's rows as readers know its values."""
     attribute = domain.attributes[place]
     called = _values(domain, words, place) if head == attribute.name else {}
-    kind = factor.operator if isinstance(factor, Padded) else factor
+    kind = factor.unpadded
     if isinstance(kind, Toeplitz | Circulant | StepMeans):
         steps = [label.removeprefix("at ") for label in labels]
         return tuple(called.get(step, step) for step in steps)

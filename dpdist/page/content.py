@@ -50,7 +50,7 @@ class WholeSteps:
     @staticmethod
     def of(block: Block, steps: range) -> WholeSteps:
         """Of a group of filters."""
-        axis = next(place for place, factor in enumerate(block.factors) if isinstance(factor, Toeplitz))
+        axis = next(place for place, factor in enumerate(block.factors) if isinstance(factor.unpadded, Toeplitz))
         shape = tuple(factor.shape[0] for factor in block.factors)
         return WholeSteps(shape, axis, range(steps.start, min(steps.stop, shape[axis])))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.language import group_name, later, say
-from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, StepMeans, Toeplitz
+from dpdist.operators import Circulant, Groups, Identity, Matrix, Prefix, StepMeans, Toeplitz
 from dpdist.page.charts import Axis, Figure
 from dpdist.page.charts.figure import Outlines, Reached
 from dpdist.page.charts.maps import MOST_PANELS
@@ -57,7 +57,7 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
 
     Of three attributes or more, the smallest ones are taken value by value.
     """
-    factors = tuple(f.operator if isinstance(f, Padded) else f for f in block.factors)
+    factors = tuple(f.unpadded for f in block.factors)
     if not block.separable or not all(
         isinstance(f, Identity | Groups | Prefix | Toeplitz | Circulant | StepMeans) for f in factors
     ):
@@ -340,7 +340,7 @@ def long_figure(block: Block, domain: Domain, words: Words, parts: Callable[[], 
         parts: yields (first row, answers, half widths) of the block's rows, in order.
     """
     attribute = domain.attributes[block.axes[0]]
-    (factor, *others) = (f.operator if isinstance(f, Padded) else f for f in block.factors)
+    (factor, *others) = (f.unpadded for f in block.factors)
     if others or not isinstance(factor, Toeplitz) or not attribute.edges:
         return None
     every = math.ceil(2 * block.queries / MOST_POINTS)

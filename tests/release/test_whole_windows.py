@@ -43,6 +43,14 @@ def test_the_first_full_window_is_the_first_answer(home: Path, ends: str | None,
     assert f"{len(rows)} answers about records" in page
 
 
+def test_records_of_other_values_may_be_dropped_beside_windows(home: Path) -> None:
+    """Their cell lies after the steps, and is none of them."""
+    domain = {**small.spec()["domain"], "age": {"from": 0, "to": 9, "other": "drop"}}
+    done = small.run(small.write(home.parent / "data", domain=domain, **asked(apply=[{"mean": 4}])), home)
+    rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
+    assert sum(row["group"].startswith("mean of 4") for row in rows) == 2 * 7
+
+
 def test_a_mean_of_steps_is_near_the_truth_from_its_first_answer_on(home: Path) -> None:
     """A series on one level: the mean of the first steps fell to a quarter of it."""
     done = small.run(small.write(home.parent / "data", **asked(apply=[{"mean": 4}])), home)
