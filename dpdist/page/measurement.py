@@ -43,6 +43,15 @@ MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
 
+_SPACES = {
+    "choosing": measured_tables_from,
+    "separate": separate_products_from,
+    "terms": product_space_from,
+    "base": row_space_from,
+}
+"""Who reads what was measured, by what only these facts of a strategy say."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What was measured of a release, and of which cells.
@@ -177,9 +186,7 @@ def read(path: Path) -> Measurement:
                 f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
-        listed = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
-        of = measured_tables_from if facts["format"] == IN_ROUNDS else listed
-        of = separate_products_from if facts["strategy"].get("separate") else of
+        of = next(of for name, of in _SPACES.items() if name in facts["strategy"])
         space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])
