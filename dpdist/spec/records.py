@@ -119,6 +119,10 @@ class Person(SpecPart):
         """Which bound a ``selection`` chooses."""
         return "most_groups" if self.most_groups is not None else "most_records"
 
+    def with_chosen(self, bound: int | None) -> Person:
+        """With the bound that was chosen, or with the largest one, which stands there (None)."""
+        return self.model_copy(update={"selection": None, self.chosen: bound or getattr(self, self.chosen)})
+
     @property
     def bounds(self) -> dict[str, str | int | None]:
         """The bounds, as a protection has them."""
