@@ -12,7 +12,7 @@ from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
 from dpdist.records.extracts import Query, RecordTable
 from dpdist.records.pushed import COUNT, PushedDown
-from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
+from dpdist.records.sources import Hashing, Participations, PersonColumn, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
 from dpdist.spec.records import RecordsSpec
@@ -81,15 +81,23 @@ class Origin:
             table = replace(table, uses=uses, pushed=pushed)
         if pushed is None:
             return table, uses, self.records.types
-        return table, uses_of(domain, {}, None, "text", COUNT), {}
+        return table, uses_of(domain, {}, counts=COUNT), {}
 
     def pushed_down(self, domain: Domain) -> PushedDown | None:
         """What the database counts, None where it does not. Raises: InvalidInput for what a database does not count."""
         if not self.records.location.counted_there:
             return None
-        person = self.records.person
-        bounds = (person.most_records, person.most_groups, person.type, person.missing)
-        return PushedDown(domain, self.records.columns, person.column, *bounds)
+        return PushedDown(domain, self.records.columns, self.person, self.records.person.most_records)
+
+    @property
+    def person(self) -> PersonColumn | None:
+        """Who is behind a record."""
+        given, steps = self.records.person, None
+        if given.column is None:
+            return None
+        if given.participations is not None and self.series is not None:
+            steps = Participations(self.series, given.participations, given.separation)
+        return PersonColumn(given.column, given.type, given.missing, given.most_groups, steps)
 
     @property
     def counts_column(self) -> str | None:
@@ -98,8 +106,7 @@ class Origin:
 
     def uses(self, domain: Domain) -> dict[str, Use]:
         """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
-        person = self.records.person
-        return uses_of(domain, self.records.columns, person.column, person.type, self.counts_column)
+        return uses_of(domain, self.records.columns, self.person, self.counts_column)
 
     @cached_property
     def files(self) -> Source:
@@ -118,18 +125,11 @@ class Origin:
         )
         if self.counted:
             return found(counts=COUNT)
-        person, steps = self.records.person, None
-        if person.participations is not None and person.column is not None and self.series is not None:
-            steps = Participations(self.series, person.participations, person.separation)
         return found(
             columns=self.records.columns,
             header=self._in_files.header,
-            person=person.column,
-            most_records=person.most_records,
-            most_groups=person.most_groups,
-            participations=steps,
-            person_type=person.type,
-            person_missing=person.missing,
+            person=self.person,
+            most_records=self.records.person.most_records,
             counts=self.counts_column,
             grammar=self._in_files.grammar,
             types=self.records.types,
