@@ -79,7 +79,7 @@ class Content:
         formats: the tables that are written; None: those that the number of answers allows.
         measurement: what the answers were computed from, where it is published, too.
         about: what the publisher says of the data product; None where nothing is said.
-        means, variances: the tables of means and of variances of amounts; None where none is asked for.
+        statistics: the tables of means and of variances of amounts that are asked for, by their names.
         suppression: which answers are shown; None: all of them.
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
@@ -100,8 +100,7 @@ class Content:
     sizes: Sizes = SIZES
     measurement: Measurement | None = None
     about: dict[str, Any] | None = None
-    means: pa.Table | None = None
-    variances: pa.Table | None = None
+    statistics: Mapping[str, pa.Table] = field(default_factory=dict)
     suppression: Suppression | None = None
     verifier: bool = False
     counted: tuple[bool, ...] = ()

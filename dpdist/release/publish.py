@@ -24,7 +24,6 @@ from dpdist.page.certificate import Claims
 from dpdist.page.content import CSV_ROWS, Content, WholeSteps, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.outputs import amounts
 from dpdist.page.places import Notes, PartReport, PartWriter, TaskMap, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
@@ -32,7 +31,6 @@ from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Publication
 from dpdist.process.threads import in_order
-from dpdist.quantities.base import MEANS, VARIANCES
 from dpdist.quantities.registry import STATISTICS
 from dpdist.release.certificate import possible
 from dpdist.release.context import Context
@@ -145,8 +143,7 @@ def publish(
         sizes=context.store.sizes,
         measurement=measurement,
         about=_about(outputs.about, job.guarantee.period),
-        means=made.get(MEANS),
-        variances=made.get(VARIANCES),
+        statistics=made,
         verifier=outputs.output.verifier,
         suppression=None if rule is None else _suppression(planned, rule),
         counted=() if rule is None else job.workload.counted,
@@ -293,15 +290,12 @@ def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[
     return statistics(asked, Measurement(space, domain, planned.noise, measured.digest))
 
 
-_FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
-
-
 def _told(workload: AskedQueries, made: dict[str, pa.Table]) -> dict[str, Any]:
     """What the certificate says of means, variances and other statistics."""
     asked = [STATISTICS[name] for name in made_of_sums(workload)]
     return {
         table: {
-            "file": _FILES[table],
+            "file": f"{table}.csv",
             "rows": rows.num_rows,
             "interval": "; ".join(dict.fromkeys(each.interval for each in asked if each.table == table)),
         }
