@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
 from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
 from dpdist.records.extracts import Query, RecordTable
@@ -16,7 +17,7 @@ from dpdist.records.sources import Hashing, Participations, PersonColumn, Source
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
 from dpdist.spec.records import RecordsSpec
-from dpdist.spec.sources import InFiles
+from dpdist.spec.sources import InFiles, InQuery
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,33 @@ class Origin:
     def uses(self, domain: Domain) -> dict[str, Use]:
         """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
         return uses_of(domain, self.records.columns, self.person, self.counts_column)
+
+    def check_types(self, domain: Domain) -> None:
+        """Accept declared types that convert to what the columns are counted as. Raises: InvalidInput.
+
+        A query may read more columns from files than are counted.
+        """
+        given, uses = self.records, self.uses(domain) if self.table is not None else {}
+        person, counts = given.person.column, self.counts_column
+        used = {given.columns.get(part.name, part.name): part for part in domain.read}
+        known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
+        unknown = next((name for name in given.types if name not in known), None)
+        if unknown is not None:
+            raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
+        for name, kind in given.types.items():
+            allowed: tuple[ColumnType, ...] = ("text", "whole", "number", "date", "time", "boolean")
+            if name in used and used[name].edges:
+                allowed = ("text", "date", "time") if used[name].times is not None else ("text", "whole", "number")
+            elif name == person:
+                allowed = ("text", "whole")
+            elif name == counts:
+                allowed = ("text", "whole", "number")
+            if kind not in allowed:
+                those = ", ".join(map(repr, allowed))
+                raise InvalidInput(
+                    f"{name!r} is declared {kind!r}, which is not how it is counted; allowed are {those}: declare one of "
+                    "them, or call the column that a query computes something else"
+                )
 
     @cached_property
     def files(self) -> Source:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.records.column_types import ColumnType
+from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.records.sources import PersonMissing, PersonType
 from dpdist.spec.chosen_bounds import PRIVATE, BoundSelectionSpec, ChosenBoundSpec, with_largest
 from dpdist.spec.kinds import OfKinds
@@ -222,6 +224,24 @@ class RecordsSpec(OfKinds):
         "array holds the counts. Default: every row is a record",
         examples=[{"column": "visits", "of": "visits"}],
     )
+
+    @model_validator(mode="after")
+    def _counts_of_something(self) -> RecordsSpec:
+        """Records that were counted before belong to nobody any more."""
+        counts, array = self.counts, isinstance(self.location.format, ArrayFormat)
+        if counts is None:
+            if array:
+                name = Path(self.location.called).name
+                raise ValueError(f"{name} holds counts, not records: say what it counts, counts: {{of: ...}}")
+            return self
+        if counts.column is None and not array:
+            raise ValueError("name the column that says how many records a row stands for: counts: {column: ..., of: ...}")
+        if self.person.column is not None:
+            raise ValueError(
+                "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave "
+                "'person.column' out and say with 'most_records' how many one person has at most, or give the records themselves"
+            )
+        return self
 
     @property
     def csv_record(self) -> str | None:
