@@ -79,7 +79,7 @@ class Content:
         formats: the tables that are written; None: those that the number of answers allows.
         measurements: what the answers were computed from, by its file, where it is published, too; of a part of a stream also what the
             whole of it will measure, all values zero yet.
-        about: what the publisher says of the data product; None where nothing is said.
+        about: what the publisher says of the data product; empty where nothing is said.
         statistics: the tables of means and of variances of amounts that are asked for, by their names.
         suppression: which answers are shown; None: all of them.
         verifier: whether a copy of the verifier lies beside the files.
@@ -100,7 +100,7 @@ class Content:
     formats: tuple[Format, ...] | None = None
     sizes: Sizes = SIZES
     measurements: Mapping[str, tuple[Measurement, Evidence]] = field(default_factory=dict)
-    about: dict[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, pa.Table] = field(default_factory=dict)
     suppression: Suppression | None = None
     verifier: bool = False

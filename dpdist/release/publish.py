@@ -307,9 +307,9 @@ def _chosen(context: Context, planned: Plan, measured: StoredArray, answers: Ans
     return {name: each for name, each in {"rounds": told, "modelled": models}.items() if each}
 
 
-def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any] | None:
+def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any]:
     """What the publisher says of the data product, as plain values; published on the release's period unless another day is given."""
     if about is None:
-        return None
+        return {}
     day = about.published or period
     return {**about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}

@@ -46,7 +46,7 @@ def columns_of_answers(content: Content) -> list[tuple[str, str, str]]:
 
 def description(content: Content) -> str:
     """What the release is, in a paragraph."""
-    about = content.about or {}
+    about = content.about
     privacy = content.certificate["privacy"]
     noisy = (
         f"Counts of {content.certificate['method']['counted']} with {privacy['noise']} noise: {privacy['definition']} for "

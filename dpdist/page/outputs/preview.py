@@ -66,7 +66,7 @@ def _pale(colour: str) -> str:
 def _draw(drawn: Picture, content: Content, figure: Figure) -> None:
     drawn.box(0, 0, WIDE, 10, ACCENT)
     base = 68.0
-    publisher = content.look.name or (content.about or {}).get("curator") or ""
+    publisher = content.look.name or content.about.get("curator") or ""
     if publisher:
         drawn.write(EDGE, base, _fitting(publisher, WIDE - 2 * EDGE), ACCENT)
         base += 16
