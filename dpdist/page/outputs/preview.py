@@ -77,7 +77,7 @@ def _draw(drawn: Picture, content: Content, figure: Figure) -> None:
     base += 46
     drawn.write(EDGE, base, _fitting(_heading(figure), WIDE - 2 * EDGE), SOFT)
     (_bars if figure.kind == "bars" else _curve)(drawn, figure, base + 28, TALL - 110)
-    counted = recalled((content.certificate.get("method") or {}).get("counted") or "records")
+    counted = recalled(content.certificate["method"]["counted"])
     told = later("{answers:,} answers about {counted}, each with the size of its noise")
     footer = (intervals_shown(figure), say(told, answers=answered(content.certificate), counted=counted))
     for line, text in enumerate(footer):
