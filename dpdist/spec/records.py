@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.records.sources import PersonMissing, PersonType
-from dpdist.spec.chosen_bounds import PRIVATE, BoundSelectionSpec, ChosenBoundSpec, with_largest
+from dpdist.spec.chosen_bounds import PRIVATE, SHARE, BoundSelectionSpec, ShareSpec, with_largest
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
 from dpdist.spec.values import Exact, SpecPart, Text
@@ -144,14 +144,10 @@ class Person(SpecPart):
         return self.most_records * (self.most_groups or 1)
 
 
-class LeftOutSpec(ChosenBoundSpec):
+class LeftOutSpec(ShareSpec):
     """Whether and how it is measured what the bounds of a release leave out."""
 
-    share: Exact = Field(
-        Fraction(1, 20),
-        description="the share of the release's budget that this spends, between 0 and 1",
-        examples=[0.05],
-    )
+    share: Exact = Field(Fraction(1, 20), description=SHARE, examples=[0.05])
     most: int = Field(
         1000,
         ge=1,
