@@ -31,7 +31,7 @@ from dpdist.errors import NotPositiveDefinite
 from dpdist.strategies import coa
 from dpdist.strategies.eigen_queries import eigen_queries, program_1
 from dpdist.strategies.optimum import _armijo, newton_direction, objective_and_gradient
-from dpdist.strategies.problem import problem_of
+from dpdist.strategies.problem import FullRankProblem, problem_of
 from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
 
 TOLERANCE = 1e-6
@@ -314,7 +314,7 @@ def measure(name: str, n: int, *, cap: float, peers: list[str], thorough: bool) 
         tracemalloc.stop()
     assert found.solve is not None
     problem = problem_of(given)
-    tight = coa(given, tolerance=1e-9).gap if thorough and problem.full_rank else None
+    tight = coa(given, tolerance=1e-9).gap if thorough and isinstance(problem, FullRankProblem) else None
     if thorough:
         tracemalloc.start()
         coa(given, tolerance=TOLERANCE)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from dpdist.errors import InvalidInput
+from flows.options import NamesInFirstRow
 from flows.terminal import out
 
 if TYPE_CHECKING:
@@ -51,10 +52,7 @@ def init(
     header: Annotated[
         str | None, typer.Option("--header", help="the column names of CSV files without a header row")
     ] = None,
-    names_in_first_row: Annotated[
-        bool,
-        typer.Option("--names-in-first-row", help="the first row of CSV files holds the columns' names, and is no record"),
-    ] = False,
+    names_in_first_row: NamesInFirstRow = False,
     delimiter: Annotated[
         str | None, typer.Option("--delimiter", help="the character between the values of CSV files. Default: a comma")
     ] = None,

@@ -26,6 +26,10 @@ Period = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Csv = Annotated[bool, typer.Option("--csv", help="print CSV, for spreadsheets and programs")]
+NamesInFirstRow = Annotated[
+    bool,
+    typer.Option("--names-in-first-row", help="the first row of CSV files holds the columns' names, and is no record"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="print only errors, and JSON if --json is given")]
 ReleaseName = Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")]
 

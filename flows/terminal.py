@@ -152,7 +152,7 @@ def print_targets(certificate: Mapping[str, Any]) -> None:
 
 def print_post_processing(certificate: Mapping[str, Any]) -> None:
     """What was done to the answers after the measurement, and to their errors."""
-    for line in certificate.get("post_processing") or ():
+    for line in certificate["post_processing"]:
         out.print(Text(f"{line[:1].upper()}{line[1:]}."), soft_wrap=True)
 
 

@@ -20,6 +20,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy import signatures
 from dpdist.privacy.keys import KEY_BYTES, Secret
 from dpdist.privacy.ledger import Ledger, opened
+from dpdist.records.sources import PersonColumn
 from dpdist.release import story
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.story import Release, StepRunner, plainly
@@ -38,6 +39,13 @@ def records(rows: int = 3000, seed: int = 0) -> pa.Table:
             "person": state.integers(0, rows // 2, rows),
         }
     )
+
+
+def whose(
+    person: str | None = None, *, type: Any = "text", missing: Any = None, most_groups: int | None = None, **how: Any
+) -> Any:
+    """Fields of a ``Source`` with persons."""
+    return {"person": None if person is None else PersonColumn(person, type, missing, most_groups), **how}
 
 
 def spec(**changes: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.records.counting import count
-from dpdist.records.sources import PersonType, source_of
+from dpdist.records.sources import PersonColumn, PersonType, source_of
 from dpdist.spec import Job, load
 from tests import small
 
@@ -307,7 +307,7 @@ def check_file(name: str, content: bytes, outside: str, person: PersonType | boo
 
         def counted() -> Any:
             kind: PersonType = person if isinstance(person, str) else "text"
-            source = source_of(path, columns={}, person=None if person is False else "person", person_type=kind)
+            source = source_of(path, columns={}, person=None if person is False else PersonColumn("person", kind))
             with closing(Store(Path(folder) / "store")) as place:
                 root = Secret(bytes(range(32)))
                 stored, tally = count(source, domain, place, engine.inline(), root=root)

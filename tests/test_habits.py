@@ -103,6 +103,22 @@ def test_every_class_name_has_one_meaning() -> None:
     assert {name: files for name, files in named.items() if len(files) > 1} == {}
 
 
+def test_a_class_is_one_kind() -> None:
+    """With four fields or more that may be None a class is several; decision 57 says of these why they are not."""
+    several = set()
+    for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                fields = [ast.unparse(each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)]
+                if sum(kind.endswith("None") or "None]" in kind for kind in fields) > 3:
+                    several.add(node.name)
+    assert several == {
+        *("AboutSpec", "AssumeSpec", "Budget", "Person", "ReleaseSpec", "SumSpec"),
+        *("Claims", "ComparedFacts", "MeasurementFacts", "MechanismFacts"),
+        *("Answer", "Attribute", "Figure"),
+    }
+
+
 def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
     """Except the verifier, which is one file so that anybody can copy it out."""
     long = [

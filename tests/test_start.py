@@ -230,7 +230,7 @@ def test_nothing_that_only_its_files_hold_is_made_again(
     home, path = published
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
-    monkeypatch.setattr("dpdist.release.publish.published_measurement", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("dpdist.release.publish.published_measurements", lambda *_: pytest.fail("made again"))
     assert ahead.finished(Context(home, Store(home / "store"), engine.inline(), silent), load(path)) is not None
 
 

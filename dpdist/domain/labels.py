@@ -92,6 +92,10 @@ class MadeLabels(Made[str]):
     def made(self, place: int) -> str:
         """The name of a value."""
 
+    def open_at(self, place: int) -> tuple[bool, bool]:
+        """Whether a value holds all that lies below it, and all that lies above it."""
+        return self.open_ends and place == 0, self.open_ends and place == self.values - 1
+
     def __len__(self) -> int:
         return self.values + len(self.extra)
 
@@ -119,8 +123,7 @@ class BinLabels(MadeLabels):
 
     def made(self, place: int) -> str:
         low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
-        first, last = place == 0, place == self.values - 1
-        return bin_label(str(low), str(high), self.edges.width == 1, self.open_ends and first, self.open_ends and last)
+        return bin_label(str(low), str(high), self.edges.width == 1, *self.open_at(place))
 
     def made_between(self, start: int, stop: int) -> list[str]:
         """All at once: a long table has millions."""
@@ -146,10 +149,9 @@ class TimeLabels(MadeLabels):
         return self.times.steps
 
     def made(self, place: int) -> str:
-        name, last = self.times.label(place), self.values - 1
-        if not self.open_ends or 0 < place < last or last == 0:
-            return name
-        return f"{name} or earlier" if place == 0 else f"{name} or later"
+        low, high = self.open_at(place)
+        beyond = "" if low == high else " or earlier" if low else " or later"
+        return self.times.label(place) + beyond
 
 
 def bin_labels(edges: Sequence[float], open_ends: bool) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from dpdist.grids.nearest_tables import Axes, TableFamily
 from dpdist.grids.posterior_tables import posterior_tables
 from dpdist.grids.product_space import OpenTerm, ProductSpace, Sides, product_space_from
 from dpdist.grids.space import Functionals, NotMeasured, TableEstimates, largest_sets
-from dpdist.grids.table_model import TableModel, margin, nearest_model
+from dpdist.grids.table_model import TableModel, first_holding, margin, nearest_model
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 
@@ -73,11 +73,7 @@ class MeasuredTables(ProductSpace):
     @cached_property
     def unbiased(self) -> dict[Axes, Matrix]:
         """The tables, in records."""
-        out, start = dict[Axes, Matrix](), 0
-        for term in self.terms:
-            values, start = self.values[start : start + term.rows], start + term.rows
-            out[term.axes] = values.reshape(term.shape) / term.multiplier
-        return out
+        return {term.axes: values.reshape(term.shape) / term.multiplier for term, values in self.measured}
 
     def nearest(self, noise: Noise) -> TableModel:
         """The model of all of them that rounds go by: of the nearest tables that agree."""
@@ -98,7 +94,7 @@ class MeasuredTables(ProductSpace):
         """
         gain = squares = 0.0
         for pair, along in model.beside():
-            first = self.first(pair)
+            first = first_holding(self.weights, pair)
             assert first is not None
             seen = margin(self.unbiased[first], first, pair)
             precision = (self.weights[first] / noise.deviation) ** 2 * seen.size / self.unbiased[first].size
@@ -111,19 +107,13 @@ class MeasuredTables(ProductSpace):
         family = TableFamily(axes, self.shape, tuple((self.weights[each] / noise.deviation) ** 2 for each in axes))
         return AgreedTables(family, dict(zip(axes, family.consistent(list(self.unbiased.values())), strict=True)))
 
-    def first(self, axes: Axes) -> Axes | None:
-        """The first table that holds some attributes; None if none does."""
-        return next((term.axes for term in self.terms if set(axes) <= set(term.axes)), None)
-
     def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
-        held, start = self.first(tuple(asked.vectors)), 0
+        held = first_holding(self.weights, tuple(asked.vectors))
         if held is None:
             raise NotMeasured(tuple(sorted(asked.vectors)))
-        for term in self.terms:
-            values, start = self.values[start : start + term.rows], start + term.rows
-            if term.axes == held:
-                sides = [asked.vectors.get(axis, np.ones((1, size))) for axis, size in zip(held, term.shape, strict=True)]
-                yield (term, np.ones(asked.coefficients.size), sides), values
+        term, values = next(each for each in self.measured if each[0].axes == held)
+        sides = [asked.vectors.get(axis, np.ones((1, size))) for axis, size in zip(held, term.shape, strict=True)]
+        yield (term, np.ones(asked.coefficients.size), sides), values
 
     def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
         about, arrays = super().facts()
@@ -139,7 +129,8 @@ def nearest_of(
 
 def _margin_of(tables: Mapping[Axes, Matrix], axes: Axes) -> Matrix:
     """A table from the first that holds it."""
-    held = next(each for each in tables if set(axes) <= set(each))
+    held = first_holding(tables, axes)
+    assert held is not None
     return margin(tables[held], held, axes)
 
 

@@ -30,7 +30,7 @@ import scipy
 
 from dpdist.grids.measured_tables import MeasuredTables, nearest_of
 from dpdist.grids.nearest_tables import Axes
-from dpdist.grids.table_model import TableModel
+from dpdist.grids.table_model import TableModel, first_holding
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 
@@ -72,7 +72,7 @@ def largest_distances(
     slack = math.log(2 * len(left) / MISSED) * max(importances.values()) / max(float(found.rate), 1e-300)
     out = {}
     for axes in left:
-        if found.first(axes) is None:
+        if first_holding(found.weights, axes) is None:
             there = np.rint(former.table(axes))
             most = expected_distance(deviation, there.size) + (own + slack) / importances[axes]
             out[axes] = most + float(np.abs(there - model.table(axes)).sum())

@@ -219,6 +219,11 @@ class ProductSpace(MeasuredSpace):
         """Whether there is one term, whose rows may hold its totals, too."""
         return len(self.terms) == 1
 
+    @cached_property
+    def measured(self) -> list[tuple[OpenTerm, Matrix]]:
+        """Every term with what was measured of it, (rows,)."""
+        return list(zip(self.terms, np.split(self.values, np.cumsum([term.rows for term in self.terms]))[:-1], strict=True))
+
     def read(self, asked: Functionals) -> Reading:
         matrix, spreads = asked.matrix, list(self.spreads(asked))
         products = np.zeros(asked.coefficients.size)
@@ -288,9 +293,7 @@ class ProductSpace(MeasuredSpace):
         means, rests = self._split(asked)
         if not self._alone:
             self._check(asked, means, rests)
-        start = 0
-        for term in self.terms:
-            part, start = slice(start, start + term.rows), start + term.rows
+        for term, values in self.measured:
             if not self._alone and not set(term.axes) <= set(rests):
                 continue
             scale = np.ones(asked.coefficients.size)
@@ -300,7 +303,7 @@ class ProductSpace(MeasuredSpace):
                         raise NotMeasured(tuple(sorted(asked.vectors)))
                     scale = scale * means[axis]
             sides = [self._side(asked, term, axis, factor) for axis, factor in zip(term.axes, term.factors, strict=True)]
-            yield (term, scale, sides), self.values[part]
+            yield (term, scale, sides), values
 
     @property
     def _of_tables(self) -> bool:
@@ -328,13 +331,11 @@ class ProductSpace(MeasuredSpace):
 
     def _holding(self, axes: tuple[int, ...]) -> list[tuple[OpenTerm, Matrix, float]]:
         """The tables that hold some attributes, what was measured of each, and how precise their sums over its other attributes are."""
-        out, start = [], 0
-        for term in self.terms:
-            part, start = self.values[start : start + term.rows], start + term.rows
-            if set(axes) <= set(term.axes):
-                added = math.prod(self.shape[axis] for axis in term.axes if axis not in axes)
-                out.append((term, part, 1.0 / (term.unit**2 * added)))
-        return out
+        return [
+            (term, values, 1.0 / (term.unit**2 * math.prod(self.shape[axis] for axis in term.axes if axis not in axes)))
+            for term, values in self.measured
+            if set(axes) <= set(term.axes)
+        ]
 
     def _side(self, asked: Functionals, term: OpenTerm, axis: int, factor: Factor) -> Matrix:
         """The weights of a term's rows along an attribute. Raises: NotMeasured for one term that lacks a part of what is asked."""

@@ -35,7 +35,7 @@ from dpdist.grids.model_intervals import expected_distance, half_widths, largest
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.non_negative import covering
 from dpdist.grids.product_space import Cells, OpenTerm
-from dpdist.grids.table_model import TableModel, margin
+from dpdist.grids.table_model import TableModel, first_holding, margin
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.choosing import RATE_BITS, choose, rate_for
@@ -276,7 +276,7 @@ def _columns(
     axes: Axes, found: MeasuredTables, model: TableModel, noise: Noise, widths: Mapping[Axes, Matrix]
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Of the queries of a table. Which table they are read from, unbiased, was settled before its noise was drawn: the first."""
-    answers, first = model.table(axes).ravel(), found.first(axes)
+    answers, first = model.table(axes).ravel(), first_holding(found.weights, axes)
     if first is None:
         return answers, np.full(answers.size, np.nan), widths[axes].ravel()
     table = found.unbiased[first]

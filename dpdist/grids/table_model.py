@@ -10,7 +10,7 @@ post-processing, and none of it is unbiased.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -54,7 +54,7 @@ class TableModel:
         if not axes:
             return np.array(self.total)
         if axes not in self._made:
-            held = _holding(self.fitted, axes)
+            held = first_holding(self.fitted, axes)
             self._made[axes] = self._by_fitting(axes) if held is None else margin(self.fitted[held], held, axes)
         return self._made[axes]
 
@@ -163,8 +163,8 @@ def margin(table: Matrix, axes: Axes, wanted: Axes) -> Matrix:
     return np.asarray(table.sum(axis=tuple(place for place, axis in enumerate(axes) if axis not in wanted)))
 
 
-def _holding(tables: Mapping[Axes, Matrix], axes: Axes) -> Axes | None:
-    """The first table that holds some attributes."""
+def first_holding(tables: Iterable[Axes], axes: Axes) -> Axes | None:
+    """The first table that holds some attributes; None if none does."""
     return next((each for each in tables if set(axes) <= set(each)), None)
 
 

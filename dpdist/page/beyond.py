@@ -17,7 +17,7 @@ def beyond_sentences(certificate: Mapping[str, Any]) -> list[str]:
     facts = certificate.get("left_out")
     if facts is not None:
         persons = [] if facts.get("persons") is None else [_of_persons(certificate, facts)]
-        columns = (certificate.get("method") or {}).get("sums", {})
+        columns = certificate["method"].get("sums", {})
         return persons + [
             _of_amounts(name, columns.get(name, {}), each, facts["share"]) for name, each in facts["amounts"].items()
         ]
@@ -37,7 +37,7 @@ def _bounded(certificate: Mapping[str, Any]) -> bool:
 
 def _counts(certificate: Mapping[str, Any]) -> str:
     """What counts of each person."""
-    privacy, what = certificate["privacy"], _counted(certificate)
+    privacy, what = certificate["privacy"], certificate["method"]["counted"]
     most, groups = privacy["most_records_of_one_person"], privacy.get("most_groups_of_one_person")
     steps = privacy.get("participations_of_one_person")
     if _counts_persons(certificate):
@@ -55,15 +55,11 @@ def _counts(certificate: Mapping[str, Any]) -> str:
 
 def _counts_persons(certificate: Mapping[str, Any]) -> bool:
     """Whether each person counts once in a group, whatever the page calls them."""
-    return bool((certificate.get("method") or {}).get("persons"))
-
-
-def _counted(certificate: Mapping[str, Any]) -> str:
-    return str((certificate.get("method") or {}).get("counted") or "records")
+    return "persons" in certificate["method"]
 
 
 def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    column = (certificate.get("method") or {}).get("sums", {}).get(facts["of"], {})
+    column = certificate["method"]["sums"][facts["of"]]
     told = later(
         "{name} counts from {from:,.10g} to {to:,.10g} {unit} of each record, a range that {share:.0%} of the budget chose: {amounts} of "
         "the amounts other than zero lie outside it, and {left} of what all add up to without their signs (from {down_to:,.10g} to "
@@ -110,7 +106,7 @@ def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 
 def _of_persons(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    found, what = facts["persons"], _counted(certificate)
+    found, what = facts["persons"], certificate["method"]["counted"]
     what = say("groups of persons") if _counts_persons(certificate) else recalled(what)
     told = say(
         "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "

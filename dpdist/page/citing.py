@@ -34,7 +34,7 @@ def sentence(title: str, release: str, facts: Mapping[str, Any]) -> str:
 def cff(content: Content) -> dict[str, Any] | None:
     """Citation File Format 1.2.0; None where no author is known, which it needs."""
     about, facts = content.about, _facts(content)
-    if about is None:
+    if not about:
         return None
     reached = about.get("contact") or ""
     way = {"email": reached} if "@" in reached else {"website": reached}
@@ -86,7 +86,7 @@ def csl(content: Content) -> str:
 
 
 def _facts(content: Content) -> dict[str, Any]:
-    about = content.about or {}
+    about = content.about
     published = about.get("published") or content.certificate.get("period") or ""
     known = re.fullmatch(r"\d{4}-\d\d-\d\d", published)
     return {

@@ -23,7 +23,6 @@ class Comparable:
 
     @staticmethod
     def of(certificate: dict[str, Any]) -> Comparable:
-        """That of a certificate. One that does not say what it means is comparable with none but itself."""
-        method, privacy = certificate.get("method") or {}, certificate.get("privacy") or {}
-        meaning = method.get("meaning") or f"of release {certificate['release']}"
-        return Comparable(str(certificate.get("dataset")), str(method.get("counted")), str(privacy.get("unit")), meaning)
+        """That of a certificate."""
+        method = certificate["method"]
+        return Comparable(certificate["dataset"], method["counted"], certificate["privacy"]["unit"], method["meaning"])

@@ -16,7 +16,7 @@ from dpdist.domain.boundaries import Boundaries
 from dpdist.look import PLAIN, Look
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.page.intervals import ANYWHERE, Ends
-from dpdist.page.measurement import Measurement
+from dpdist.page.measurement import FILE, Evidence, Measurement
 from dpdist.page.summary import beyond_ends
 from dpdist.page.suppression import Suppression
 from dpdist.sizes import SIZES, Sizes
@@ -77,9 +77,10 @@ class Content:
 
     Attributes:
         formats: the tables that are written; None: those that the number of answers allows.
-        measurement: what the answers were computed from, where it is published, too.
-        about: what the publisher says of the data product; None where nothing is said.
-        means, variances: the tables of means and of variances of amounts; None where none is asked for.
+        measurements: what the answers were computed from, by its file, where it is published, too; of a part of a stream also what the
+            whole of it will measure, all values zero yet.
+        about: what the publisher says of the data product; empty where nothing is said.
+        statistics: the tables of means and of variances of amounts that are asked for, by their names.
         suppression: which answers are shown; None: all of them.
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
@@ -98,10 +99,9 @@ class Content:
     certificate: dict[str, Any]
     formats: tuple[Format, ...] | None = None
     sizes: Sizes = SIZES
-    measurement: Measurement | None = None
-    about: dict[str, Any] | None = None
-    means: pa.Table | None = None
-    variances: pa.Table | None = None
+    measurements: Mapping[str, tuple[Measurement, Evidence]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, pa.Table] = field(default_factory=dict)
     suppression: Suppression | None = None
     verifier: bool = False
     counted: tuple[bool, ...] = ()
@@ -109,6 +109,11 @@ class Content:
     whole: tuple[WholeSteps | None, ...] = ()
     look: Look = PLAIN
     boundaries: Mapping[str, Boundaries] = field(default_factory=dict)
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What the answers were computed from, where it is published."""
+        return self.measurements[FILE][0] if self.measurements else None
 
     def answered(self, start: int, stop: int) -> Matrix:
         """Which of some rows are answered: all but those at whose step a filter reaches beyond its series."""

@@ -62,8 +62,8 @@ OUTSIDE = {
 
 def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
-    method = certificate.get("method") or {}
-    attributes, sums = method.get("attributes", {}), method.get("sums", {})
+    method = certificate["method"]
+    attributes, sums = method["attributes"], method.get("sums", {})
     told = [
         f"{capitalised(facts.get('title') or name)}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()
     ]

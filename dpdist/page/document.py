@@ -28,7 +28,7 @@ from dpdist.page.figures import MOST_BARS, figures_of, long_figure, without_amou
 from dpdist.page.findings import MOST_FINDINGS, finding
 from dpdist.page.listing import ListedGroup, Numbers, first_rows, for_script
 from dpdist.page.means import listed as listed_means
-from dpdist.page.means import named
+from dpdist.page.means import named, value_of
 from dpdist.page.numbers import capitalised
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
@@ -36,6 +36,7 @@ from dpdist.page.questions import questions
 from dpdist.page.rows import column_of
 from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.words import Words
+from dpdist.quantities.base import MEANS, VARIANCES
 from dpdist.workloads import Block
 
 PAGE_ROWS = 100_000
@@ -64,7 +65,6 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     words, domain = replace(Words.of(content.certificate), boundaries=content.boundaries), content.workload.domain
     content = replace(content, workload=with_places(content.workload, content.boundaries))
     drawn, told = (of_values(domain, content.workload.domain, each) for each in (replace(words, boundaries={}), words))
-    statistics = {"means": content.means, "variances": content.variances}
     content = replace(content, certificate=_with_names(content.certificate, told))
     sections, listed = _sections(content, words, digits)
     columns = [say(name) for name in COLUMNS]
@@ -75,14 +75,13 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
     budget = content.certificate.get("budget")
     asked = questions(content, words)
     asking = None if asked is None else asked.data
-    means, variances = (
-        listed_means(named(rows, told), words, domain.columns, value)
-        for rows, value in ((content.means, "mean"), (content.variances, "value"))
-    )
+    statistics = {
+        table: listed_means(named(rows, told), words, domain.columns) for table, rows in content.statistics.items()
+    }
     in_short = [
-        *one_page.of_means(means, "mean"),
+        *one_page.of_statistics(statistics.get(MEANS, ())),
         *one_page.of_quantiles(content.certificate.get("quantiles")),
-        *one_page.of_means(variances, "value"),
+        *one_page.of_statistics(statistics.get(VARIANCES, ())),
     ]
     above = bounds or [recalled(content.certificate["privacy"]["bound"])]
     sheet = Sheet.of(
@@ -96,16 +95,15 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         most=MOST_FINDINGS,
         cited=citing.in_words(content),
         questions=asked,
-        picture=below((content.about or {}).get("address"), PREVIEW) if PREVIEW in files else "",
+        picture=below(content.about.get("address"), PREVIEW) if PREVIEW in files else "",
         asked_by=content.workload.domain.grouped.own_names[0],
         measured="" if asking is None else embedded(asking),
-        about=content.about or {},
+        about=content.about,
         files=sorted({*files, *BESIDE}) if files else [],
         sections=sections,
         sheet=sheet,
-        means=means,
-        variances=variances,
-        drawn={table: _drawn(content, words, named(rows, drawn)) for table, rows in statistics.items()},
+        statistics=statistics,
+        drawn={table: _drawn(content, words, named(rows, drawn)) for table, rows in content.statistics.items()},
         exclusions=excluded,
         suppressed=suppressed,
         selections=selection_sentences(content.certificate),
@@ -182,7 +180,7 @@ def _block(
 
 def _quiet(content: Content, words: Words, block: Block) -> bool:
     """Whether a group only serves means or variances, which are drawn themselves."""
-    return (content.means or content.variances) is not None and words.only_a_part(block.name)
+    return bool(content.statistics) and words.only_a_part(block.name)
 
 
 def all_figures(content: Content, digits: int) -> Iterator[Figure]:
@@ -210,16 +208,16 @@ def _draw_single_answers(content: Content, words: Words, sections: list[dict[str
     sections[single[0].place]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
-def _drawn(content: Content, words: Words, table: pa.Table | None) -> list[dict[str, Any]]:
+def _drawn(content: Content, words: Words, table: pa.Table) -> list[dict[str, Any]]:
     """Pictures of means or variances with their intervals, one for each group of some: by size where values have no order."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in table.to_pylist() if table is not None else []:
+    for row in table.to_pylist():
         groups.setdefault(row["group"], []).append(row)
     domain, out = content.workload.domain, []
     names = domain.columns
     for group, some in groups.items():
         if 1 < len(some) <= MOST_BARS:
-            columns = ("mean" if "mean" in some[0] else "value", "low_95", "high_95")
+            columns = (value_of(table), "low_95", "high_95")
             rows = _by_size(some, columns[0], domain, words)
             named = [", ".join(filter(None, (row.get(column_of(name)) for name in names))) for row in rows]
             value, low, high = (np.array([[row[name]] for row in rows]) for name in columns)

@@ -112,14 +112,12 @@ def write_rows(rows: pa.Table, file: BinaryIO) -> None:
     pyarrow.csv.write_csv(without_formulas(rows), file, write_options=options)
 
 
-def named(rows: pa.Table | None, called: Mapping[str, Mapping[str, str]]) -> pa.Table | None:
-    """The rows with what readers call the values of attributes; None where there are none.
+def named(rows: pa.Table, called: Mapping[str, Mapping[str, str]]) -> pa.Table:
+    """The rows with what readers call the values of attributes.
 
     Args:
         called: by column, of each text of it.
     """
-    if rows is None:
-        return None
     for column in called:
         if column in rows.column_names:
             texts = [called[column].get(text, text) for text in rows[column].to_pylist()]
@@ -127,17 +125,20 @@ def named(rows: pa.Table | None, called: Mapping[str, Mapping[str, str]]) -> pa.
     return rows
 
 
-def listed(rows: pa.Table | None, words: Words, names: Sequence[str], value: str) -> list[dict[str, str]]:
+def value_of(rows: pa.Table) -> str:
+    """The column of the values."""
+    return "mean" if "mean" in rows.column_names else "value"
+
+
+def listed(rows: pa.Table, words: Words, names: Sequence[str]) -> list[dict[str, str]]:
     """The first means or variances as texts, for the page: as many digits as the noise leaves.
 
     Args:
-        rows: None where there are none.
         names: of the attributes and levels.
-        value: the column of the values.
     """
     return [
-        {"group": words.heading(row["group"], names), **_over(row, words, names), **_texts(row, value)}
-        for row in ([] if rows is None else rows.slice(0, PAGE_MEANS).to_pylist())
+        {"group": words.heading(row["group"], names), **_over(row, words, names), **_texts(row, value_of(rows))}
+        for row in rows.slice(0, PAGE_MEANS).to_pylist()
     ]
 
 
@@ -150,6 +151,7 @@ def _over(row: dict[str, Any], words: Words, names: Sequence[str]) -> dict[str, 
 
 def _texts(row: dict[str, Any], value: str) -> dict[str, str]:
     half = (row["high_95"] - row["low_95"]) / 2
-    shown = {name: plain(row[name], digits_for(half, row[name])) for name in (value, "low_95", "high_95")}
+    columns = {"value": value, "low_95": "low_95", "high_95": "high_95"}
+    shown = {name: plain(row[column], digits_for(half, row[column])) for name, column in columns.items()}
     error = row["standard_error"]
     return {**shown, "standard_error": say("not known") if error is None else plain(error, digits_for(error))}

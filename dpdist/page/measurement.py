@@ -43,27 +43,29 @@ MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
 
+_SPACES = {
+    "choosing": measured_tables_from,
+    "separate": separate_products_from,
+    "terms": product_space_from,
+    "base": row_space_from,
+}
+"""Who reads what was measured, by what only these facts of a strategy say."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What was measured of a release, and of which cells.
 
     Attributes:
         digest: of the noisy integers in the ledger.
-        workload: the published queries, and ``weights``: what proves the certificate's lower bound for them. They are written for those
-            who check the release, and not read. ``largest`` proves the bound of the largest error, where that was optimised.
         why: readers can ask no further questions of it; None where they can.
-        horizon: of a part of a stream what the whole of it will measure, all values zero yet.
     """
 
     space: MeasuredSpace
     domain: Domain
     noise: Noise
-    digest: str = field(default="")
-    workload: Workload | None = field(default=None, repr=False)
-    weights: DualWeights | PersonsBound | None = field(default=None, repr=False)
-    largest: LargestBound | None = field(default=None, repr=False)
+    digest: str = ""
     why: str | None = None
-    horizon: Measurement | None = field(default=None, repr=False)
 
     @property
     def format(self) -> int:
@@ -77,7 +79,22 @@ class Measurement:
         return WITH_SHARES if self.domain.amounts else FORMAT
 
 
-def write(measurement: Measurement, release: str, file: BinaryIO) -> None:
+@dataclass(frozen=True)
+class Evidence:
+    """What stands beside a measurement for those who check the release; nothing else reads it.
+
+    Attributes:
+        workload: the published queries.
+        weights: what proves the certificate's lower bound for them, where there is one.
+        largest: what proves the bound of the largest error, where that was optimised.
+    """
+
+    workload: Workload
+    weights: DualWeights | PersonsBound | None = field(default=None, repr=False)
+    largest: LargestBound | None = field(default=None, repr=False)
+
+
+def write(measurement: Measurement, evidence: Evidence, release: str, file: BinaryIO) -> None:
     """The file: the same bytes whenever it is written."""
     facts, arrays = measurement.space.facts()
     about = {
@@ -90,9 +107,9 @@ def write(measurement: Measurement, release: str, file: BinaryIO) -> None:
         "strategy": facts,
     }
     for part, written in (
-        ("queries", _queries(measurement)),
-        ("bound", _bound(measurement)),
-        ("largest", _largest(measurement.largest)),
+        ("queries", asked.written(evidence.workload)),
+        ("bound", _bound(evidence.weights)),
+        ("largest", _largest(evidence.largest)),
     ):
         about[part] = written[0]
         arrays = {**arrays, **written[1]}
@@ -100,16 +117,8 @@ def write(measurement: Measurement, release: str, file: BinaryIO) -> None:
     np.savez(file, allow_pickle=False, **named)
 
 
-def _queries(measurement: Measurement) -> tuple[dict[str, Any], dict[str, Matrix]]:
-    """What was asked, as facts and arrays."""
-    if measurement.workload is None:
-        return {"groups": None, "why": "they were not written down"}, {}
-    return asked.written(measurement.workload)
-
-
-def _bound(measurement: Measurement) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+def _bound(weights: DualWeights | PersonsBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
     """The weights that prove the lower bound; in single precision, of which the bound depends in second order only."""
-    weights = measurement.weights
     if weights is None:
         return None, {}
     if isinstance(weights, PersonsBound):
@@ -141,11 +150,9 @@ def _largest(proof: LargestBound | None) -> tuple[dict[str, Any] | None, dict[st
     facts, arrays = _cells("largest", proof.cells)
     answers = []
     for group, (share, parts) in enumerate(proof.answers):
-        names = [None if part is None else f"answers_{group}_{place}" for place, part in enumerate(parts)]
-        answers.append({"share": share, "arrays": names})
-        arrays |= {
-            name: part.astype(np.float32) for name, part in zip(names, parts, strict=True) if name and part is not None
-        }
+        given = {f"answers_{group}_{place}": each for place, each in enumerate(parts)}
+        answers.append({"share": share, "arrays": [None if each is None else name for name, each in given.items()]})
+        arrays |= {name: each.astype(np.float32) for name, each in given.items() if each is not None}
     return {**facts, "answers": answers}, arrays
 
 
@@ -177,9 +184,7 @@ def read(path: Path) -> Measurement:
                 f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
-        listed = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
-        of = measured_tables_from if facts["format"] == IN_ROUNDS else listed
-        of = separate_products_from if facts["strategy"].get("separate") else of
+        of = next(of for name, of in _SPACES.items() if name in facts["strategy"])
         space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])

@@ -77,10 +77,10 @@ def _tall(row: Sequence[dict[str, Any]]) -> int:
     return max(map(tall, row))
 
 
-def of_means(rows: Sequence[Mapping[str, str]], value: str) -> list[str]:
+def of_statistics(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """A line for each group of means or variances, as ``means.listed`` lists them: the first ones with their intervals."""
     return [
-        _line(group, [(row["values"], row[value], row["low_95"], row["high_95"]) for row in some])
+        _line(group, [(row["values"], row["value"], row["low_95"], row["high_95"]) for row in some])
         for group, some in groupby(rows, key=lambda row: row["group"])
     ]
 

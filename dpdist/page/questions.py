@@ -125,7 +125,7 @@ def _quoted(name: str) -> str:
 
 def notes(certificate: Certificate | dict[str, Any]) -> list[str]:
     """The ways in which answers to further questions may differ from the published ones."""
-    if certificate.get("post_processing"):
+    if certificate["post_processing"]:
         unbiased = later(
             "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
             "releases and the fit of non-negative cells, so they may differ from the published answers"

@@ -121,7 +121,7 @@ def seal_at(place: Objects, written: Sequence[Written], certificate: bytes, seal
         raise StoreError(
             f"{place.place} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
         )
-    place.delete(others)  # what a run that was killed had written of other formats
+    place.place.delete(others)  # what a run that was killed had written of other formats
     return [*written, place.put(SIGNATURE, seal.sign(certificate)), place.put(CERTIFICATE, certificate)]
 
 
@@ -369,17 +369,13 @@ def _no_group(folder: Path, group: str, names: set[str]) -> InvalidInput:
     return InvalidInput(f"no group {group!r}{meant(group, known)}; there are {', '.join(known[:MOST_NAMED])}{more}")
 
 
-def means_in(folder: Path, certificate: dict[str, Any], what: str = "means") -> list[dict[str, str]]:
-    """The published means of amounts, or their ``variances``, as they are written; none of a release that has none."""
-    if what not in certificate:
-        return []
-    with (folder / certificate[what]["file"]).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def made_in(folder: Path, certificate: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
-    """The tables of means and of variances of a published release."""
-    return {what: means_in(folder, certificate, what) for what in ("means", "variances")}
+    """The tables of means and of variances of a published release, as they are written; empty where it has none."""
+    made: dict[str, list[dict[str, str]]] = {"means": [], "variances": []}
+    for what in made.keys() & certificate.keys():
+        with (folder / certificate[what]["file"]).open(encoding="utf-8", newline="") as file:
+            made[what] = list(csv.DictReader(file))
+    return made
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ def write_tables(content: Content, digits: int, place: Destination, spread: Task
     """The files of answers that the release asks for."""
     formats, out = formats_of(content), list[Written]()
     slim = replace(
-        content, certificate={}, measurement=None, means=None, about=None, look=PLAIN, boundaries={}
+        content, certificate={}, measurements={}, statistics={}, about={}, look=PLAIN, boundaries={}
     )  # tasks carry it
     if "parquet" in formats:
         out += _write_parquet(slim, digits, place, spread)

@@ -32,8 +32,8 @@ Answers = dict[str, dict[str, tuple[float, float]]]
 
 def draws_of(one: Edition) -> set[str]:
     """Names of the draws that a release may hold: of its stream, and of its measurements."""
-    stream, measured = one.certificate.get("stream"), one.certificate.get("measurements")
-    return {*(measured or {}).values(), *([f"stream {stream['name']}"] if stream else [])}
+    stream = one.certificate["stream"]
+    return {*one.certificate["measurements"].values(), *([f"stream {stream['name']}"] if stream else [])}
 
 
 def share_noise(first: Edition, second: Edition) -> bool:
@@ -70,7 +70,7 @@ class ReaderNames:
     def by(one: Edition) -> ReaderNames:
         """As a release's certificate and its file of values say."""
         known = values_in(one.folder / VALUES) if VALUES in one.certificate["files"] else {}
-        return ReaderNames(titles(one.certificate.get("method") or {}), known)
+        return ReaderNames(titles(one.certificate["method"]), known)
 
     @property
     def anything(self) -> bool:

@@ -39,7 +39,7 @@ _HEADINGS = {
 
 def titles(method: Mapping[str, Any]) -> dict[str, str]:
     """What readers call the attributes, the levels and the columns of amounts of a certificate's method, by their names."""
-    known = {**method.get("attributes", {}), **method.get("sums", {})}
+    known = {**method["attributes"], **method.get("sums", {})}
     levels = {
         level: facts.get("level_titles", {}).get(level, level)
         for facts in known.values()
@@ -50,7 +50,7 @@ def titles(method: Mapping[str, Any]) -> dict[str, str]:
 
 def asked(method: Mapping[str, Any]) -> list[str]:
     """The questions of a certificate's method in words, with titles."""
-    return [recalled(question, titles(method)) for question in method.get("asked", ())]
+    return [recalled(question, titles(method)) for question in method["asked"]]
 
 
 def titled(name: str, method: Mapping[str, Any]) -> str:
@@ -83,9 +83,9 @@ class Words:
 
     @staticmethod
     def of(certificate: dict[str, Any]) -> Words:
-        """Those of a certificate; of older ones the plain names."""
-        method = certificate.get("method") or {}
-        return Words(recalled(method.get("counted", "records")), method.get("attributes", {}), method.get("sums", {}))
+        """Those of a certificate."""
+        method = certificate["method"]
+        return Words(recalled(method["counted"]), method["attributes"], method.get("sums", {}))
 
     @property
     def measure(self) -> str:

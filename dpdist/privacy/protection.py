@@ -231,17 +231,42 @@ class ProtectedRecords(Protection):
 
 
 @dataclass(frozen=True)
-class RecordsInSteps(ProtectedRecords):
-    """Some records in each of some steps of a stream: a promise.
+class InSteps(Protection):
+    """Up to k records in each of some steps of a stream.
 
     Attributes:
-        participations: in how many steps of a stream one person has k records each.
+        participations: in how many steps.
         separation: how many steps any two of them are apart, at least.
-        steps: which steps: those of another length, or of another column, are another promise.
     """
 
     participations: int = field(kw_only=True)
     separation: int = field(default=1, kw_only=True)
+
+    @property
+    def which_steps(self) -> str:
+        """In which steps one person may have records."""
+        if self.participations == 1:
+            return "one step"
+        apart = "" if self.separation == 1 else f", any two of them at least {self.separation} steps apart"
+        return f"{_number(self.participations, 'step')}{apart}"
+
+    @property
+    def distance(self) -> Distance:
+        """Up to ``most_records`` records in each of up to so many steps, which are ``separation`` apart."""
+        return replace(super().distance, participations=self.participations, separation=self.separation)
+
+    def bounds(self) -> dict[str, int]:
+        return {**super().bounds(), "participations_of_one_person": self.participations, "separation": self.separation}
+
+
+@dataclass(frozen=True)
+class RecordsInSteps(InSteps, ProtectedRecords):
+    """Some records in each of some steps of a stream: a promise.
+
+    Attributes:
+        steps: which steps: those of another length, or of another column, are another promise.
+    """
+
     steps: str | None = field(default=None, kw_only=True)
 
     @property
@@ -255,25 +280,17 @@ class RecordsInSteps(ProtectedRecords):
     @property
     def sentence(self) -> str:
         return (
-            f"In up to {_apart(self)}, up to {_number(self.most_records, 'record')} each are "
+            f"In up to {self.which_steps}, up to {_number(self.most_records, 'record')} each are "
             f"{'added or removed' if self.neighbours == 'add-remove' else 'replaced by others in such steps, added or removed'}."
         )
 
     @property
     def bound(self) -> str:
         return (
-            f"Nobody checked that a person has records in at most {_apart(self)}, with at most {_number(self.most_records, 'record')} "
+            f"Nobody checked that a person has records in at most {self.which_steps}, with at most {_number(self.most_records, 'record')} "
             "each: whoever has more, or in steps that are closer, is covered less. Records that arrive step by step do not say who they "
             "belong to."
         )
-
-    @property
-    def distance(self) -> Distance:
-        """Up to ``most_records`` records in each of up to so many steps, which are ``separation`` apart."""
-        return replace(super().distance, participations=self.participations, separation=self.separation)
-
-    def bounds(self) -> dict[str, int]:
-        return {**super().bounds(), "participations_of_one_person": self.participations, "separation": self.separation}
 
     @property
     def records(self) -> int:
@@ -388,32 +405,16 @@ class PersonsInGroups(ProtectedPersons):
 
 
 @dataclass(frozen=True)
-class PersonsInSteps(ProtectedPersons):
-    """One person, of whom k records count in each of some steps of a stream.
-
-    Attributes:
-        participations: in how many steps.
-        separation: how many steps any two of them are apart, at least.
-    """
-
-    participations: int = field(kw_only=True)
-    separation: int = field(default=1, kw_only=True)
+class PersonsInSteps(InSteps, ProtectedPersons):
+    """One person, of whom k records count in each of some steps of a stream."""
 
     @property
     def bound(self) -> str:
         return (
-            f"Enforced while counting: of each person records count in at most {_apart(self)}, with at most "
+            f"Enforced while counting: of each person records count in at most {self.which_steps}, with at most "
             f"{_number(self.most_records, 'record')} each: the earliest step, and each next one that is far enough from the last. All "
             "records of a stream's past are read again with every part."
         )
-
-    @property
-    def distance(self) -> Distance:
-        """Up to ``most_records`` records in each of up to so many steps, which are ``separation`` apart."""
-        return replace(super().distance, participations=self.participations, separation=self.separation)
-
-    def bounds(self) -> dict[str, int]:
-        return {**super().bounds(), "participations_of_one_person": self.participations, "separation": self.separation}
 
 
 def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
@@ -424,14 +425,6 @@ def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
     if "most_groups" in facts:
         return PersonsInGroups
     return PersonsInSteps if in_steps else ProtectedPersons
-
-
-def _apart(protection: RecordsInSteps | PersonsInSteps) -> str:
-    """In which steps one person may have records."""
-    if protection.participations == 1:
-        return "one step"
-    apart = "" if protection.separation == 1 else f", any two of them at least {protection.separation} steps apart"
-    return f"{_number(protection.participations, 'step')}{apart}"
 
 
 def _number(number: int, what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -22,16 +22,40 @@ NOBODY = 10.0
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of persons or of records with a 95 % interval."""
+class IntervalEstimate:
+    """A number with a 95 % interval."""
 
     value: float
     low: float
     high: float
 
+    called: ClassVar[str] = "estimate"
+
     def facts(self) -> dict[str, float]:
         """For a certificate: noise decides the further digits."""
-        return {"share": round(self.value, 4), "low_95": round(self.low, 4), "high_95": round(self.high, 4)}
+        return {self.called: round(self.value, 4), "low_95": round(self.low, 4), "high_95": round(self.high, 4)}
+
+
+class Share(IntervalEstimate):
+    """A share of persons or of records."""
+
+    called = "share"
+
+    @staticmethod
+    def of(values: Matrix, covariance: Matrix, width: float, off: float = 0.0) -> Share:
+        """A ratio of two estimates.
+
+        Args:
+            width: half width of a 95 % interval, in standard errors.
+            off: how far the first one may be off beside its noise.
+        """
+        if values[1] <= 0.0:
+            return Share(0.5, 0.0, 1.0)
+        ratio, interval = float(values[0] / values[1]), fieller(values, covariance, width)
+        if interval is None:
+            return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
+        within = off / float(values[1])
+        return Share(*interval_within(ratio, (interval[0] - within, interval[1] + within), (0.0, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -121,15 +145,8 @@ class NoisyCounts:
     def _share(self, above: Matrix, below: Matrix, off: Matrix) -> Share:
         """A ratio of two sums of bins, whose upper one may be off by the widths of bins, too."""
         rows = np.array([above, below])
-        values = rows @ self.counts
-        if values[1] <= 0.0:
-            return Share(0.5, 0.0, 1.0)
-        found = fieller(values, rows @ rows.T * self.deviation**2, self.width)
-        within = float(off @ np.maximum(self.counts, 0.0)) / float(values[1])
-        ratio = float(values[0] / values[1])
-        if found is None:
-            return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
-        return Share(*interval_within(ratio, (found[0] - within, found[1] + within), (0.0, 1.0)))
+        covariance, most_off = rows @ rows.T * self.deviation**2, float(off @ np.maximum(self.counts, 0.0))
+        return Share.of(rows @ self.counts, covariance, self.width, most_off)
 
 
 @dataclass(frozen=True)
@@ -186,19 +203,6 @@ ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94
 as many as are as unlikely as four of a Gaussian, 8 nats: at four, intervals of sums outside a range hold in 94.1 cases in place of 95.5."""
 WIDEST = 1 / 3
 """An estimate for all records is said where its interval goes up by at most so much of the records that count."""
-
-
-@dataclass(frozen=True)
-class IntervalEstimate:
-    """A number with a 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def facts(self) -> dict[str, float]:
-        """For a certificate."""
-        return {"estimate": round(self.value, 4), "low_95": round(self.low, 4), "high_95": round(self.high, 4)}
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,7 @@ class NoisyBeyond:
     def share(self, *places: int, of: tuple[int, ...]) -> Share:
         """Some numbers of the head as a share of some."""
         rows = np.array([np.isin(np.arange(self.head.size), each) for each in (places, of)], dtype=np.float64)
-        return _share(rows @ self.head, rows @ np.diag(self.deviations**2) @ rows.T, self.width)
+        return Share.of(rows @ self.head, rows @ np.diag(self.deviations**2) @ rows.T, self.width)
 
     def persons(self) -> dict[str, Any]:
         """What is said of persons: who has more than counts, which share of records that is, and how many records there are in all."""
@@ -269,7 +273,7 @@ class NoisyBeyond:
         lost, counted = ladder.total(self.width), float(self.head[2])
         errors = (ladder.weights * ladder.ends * ladder.deviation, self.deviations[2])
         above, below = float(errors[0] @ errors[0]), float(errors[1]) ** 2
-        records = _share(
+        records = Share.of(
             np.array([lost.value, lost.value + counted]),
             np.array([[above, above], [above, above + below]]),
             self.width,
@@ -306,16 +310,6 @@ class NoisyBeyond:
             "excess": IntervalEstimate(value * unit, (value - spread) * unit, (value + spread) * unit).facts(),
             "up_to": [self.ladders[0].up_to * unit, self.ladders[1].up_to * unit],
         }
-
-
-def _share(values: Matrix, covariance: Matrix, width: float) -> Share:
-    """A ratio of two estimates."""
-    if values[1] <= 0.0:
-        return Share(0.5, 0.0, 1.0)
-    ratio, interval = float(values[0] / values[1]), fieller(values, covariance, width)
-    if interval is None:
-        return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
-    return Share(*interval_within(ratio, interval, (0.0, 1.0)))
 
 
 def of_block(

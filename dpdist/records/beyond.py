@@ -148,8 +148,8 @@ class RecordsInParts:
             self.store.delete(work)
 
     def kept(self, rows: Rows) -> Numbers:
-        """The places of the records that count: without a person column, of all."""
-        return np.arange(rows.size) if self.source.person is None else kept_records(self.source, self.domain, rows)
+        """The places of the records that count."""
+        return kept_records(self.source, self.domain, rows)
 
     def summed(self, size: int, counted: Callable[..., Numbers], *columns: Attribute) -> CountedSizes:
         """So many numbers of each part, added up.

@@ -97,11 +97,12 @@ def _check_totals(source: Source, domain: Domain) -> None:
     """Accept bounds on totals where persons are told apart, with as many records as the sensitivity takes for granted."""
     for attribute in domain.amounts:
         bound = None if attribute.amounts is None else attribute.amounts.bound
-        found = source.most_records * (source.most_groups or 1)
-        if bound is not None and (source.person is None or found != bound.records):
+        person = source.person
+        found = source.most_records * ((person and person.most_groups) or 1)
+        if bound is not None and (person is None or found != bound.records):
             raise InvalidInput(
                 f"the total of {attribute.name!r} is bounded for persons with up to {bound.records} records, found "
-                f"{'no person column' if source.person is None else f'up to {found}'}; give both to the same column"
+                f"{'no person column' if person is None else f'up to {found}'}; give both to the same column"
             )
 
 

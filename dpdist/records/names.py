@@ -143,8 +143,8 @@ class _Reading:
     def rows(self, key: PersonKey) -> Iterator[Rows]:
         """The records that have a name and a person, with the number of the name as their cell."""
         for table, (partition, place), codes, _ in self.tables():
-            hashed, absent = person_hashes(table, self.records.source, partition, place, key)
-            kept = (codes >= 0) & ~(absent & (self.records.source.person_missing == "drop"))
+            hashed, dropped = person_hashes(table, self.records.source, partition, place, key)
+            kept = (codes >= 0) & ~dropped
             rows = np.empty(int(kept.sum()), dtype=HASHED)
             rows["high"], rows["low"], rows["cell"] = hashed[kept, 0], hashed[kept, 1], codes[kept]
             yield rows

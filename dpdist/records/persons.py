@@ -128,11 +128,10 @@ class Dealing:
     def _rows(self, table: pa.Table, partition: Partition, number: int, key: PersonKey) -> tuple[CountSummary, Rows]:
         """The records of a table that lie within the domain and have a person."""
         cells, tally = cells_of(table, self.source, self.domain, partition.called)
-        persons, absent = person_hashes(table, self.source, partition, number, key)
+        persons, dropped = person_hashes(table, self.source, partition, number, key)
         kept = cells >= 0
-        if self.source.person_missing == "drop":
-            tally = replace(tally, dropped=tally.dropped + int((kept & absent).sum()))
-            kept &= ~absent
+        tally = replace(tally, dropped=tally.dropped + int((kept & dropped).sum()))
+        kept &= ~dropped
         rows = np.empty(int(kept.sum()), dtype=self.dtype)
         rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
         for place, column in enumerate(self.columns):
@@ -204,6 +203,7 @@ def _count_parts(
 ) -> tuple[CountSummary, list[Dealt]]:
     """Keep the chosen records of each person and count them, part after part."""
     number, parts, key = task
+    in_groups = source.person is not None and source.person.most_groups is not None
     tallies = [CountSummary()]
 
     def batches() -> Iterator[Batch]:
@@ -214,9 +214,7 @@ def _count_parts(
                 placed = rows if not together else taken_together(rows, domain, together)
                 kept = placed[kept_records(source, domain, placed)]
                 if not together:
-                    repeated = (
-                        repetitions(rows, groups_of(rows, domain)) if source.most_groups and source.most_records == 1 else 0
-                    )
+                    repeated = repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
                     tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
                 yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
 
@@ -225,14 +223,20 @@ def _count_parts(
 
 
 def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
-    """The places of the records that count of each person: the first ones, or those of the first groups, or of steps that are apart."""
-    if source.participations is not None:
-        axis = domain.axis(source.participations.of)
+    """The places of the records that count of each person: the first ones, or those of the first groups, or of steps that are apart.
+
+    Without a person column all count.
+    """
+    person = source.person
+    if person is None:
+        return np.arange(rows.size)
+    if person.participations is not None:
+        axis = domain.axis(person.participations.of)
         kinds = tuple(attribute.kinds for attribute in domain.attributes)
         steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
-        return first_of_steps(rows, steps, source.participations, source.most_records)
-    if source.most_groups is not None:
-        return first_of_groups(rows, groups_of(rows, domain), source.most_groups, source.most_records)
+        return first_of_steps(rows, steps, person.participations, source.most_records)
+    if person.most_groups is not None:
+        return first_of_groups(rows, groups_of(rows, domain), person.most_groups, source.most_records)
     return first_of_each(rows, source.most_records)
 
 
@@ -362,31 +366,32 @@ def runs_of(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64
 def person_hashes(
     table: pa.Table, source: Source, partition: Partition, place: int, key: PersonKey
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file. And which name no person.
+    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file. And which are dropped.
 
-    Each record that names none has a hash that no other record has.
+    Each record that names no person has a hash that no other record has, or is dropped.
 
     Args:
         place: of the table among those of the partition.
     Raises: InvalidSpec where a record names none, and the source does not say what to do with it.
     """
-    assert source.person is not None
-    with explained(partition.called, f"the person column {source.person!r}"):
-        encoded = persons_of(table[source.person], source.person_type).dictionary_encode()
+    column = source.person
+    assert column is not None
+    with explained(partition.called, f"the person column {column.name!r}"):
+        encoded = persons_of(table[column.name], column.type).dictionary_encode()
         persons = ["", *encoded.dictionary.to_pylist()]
     codes = np.asarray(pc.fill_null(pc.add(encoded.indices, 1), 0))
     absent = np.isin(codes, [code for code, person in enumerate(persons) if person == ""])
-    if absent.any() and source.person_missing is None:
-        called, number = partition.called, " or others than whole numbers" if source.person_type == "integer" else ""
+    if absent.any() and column.missing is None:
+        called, number = partition.called, " or others than whole numbers" if column.type == "integer" else ""
         raise InvalidSpec(
-            f"{called}: the person column {source.person!r} has missing values{number}; set 'missing' of 'person' to 'drop' or "
+            f"{called}: the person column {column.name!r} has missing values{number}; set 'missing' of 'person' to 'drop' or "
             "'each', or remove those records first"
         )
     hashes = key.hashed(persons)[codes]
     if absent.any():
         rows = (f"{partition.path}\0{partition.group}\0{place}\0{row}" for row in np.flatnonzero(absent).tolist())
         hashes[absent] = key.hashed(rows, alone=True)
-    return hashes, absent
+    return hashes, absent & (column.missing == "drop")
 
 
 def persons_of(column: Column, kind: PersonType) -> pa.Array:

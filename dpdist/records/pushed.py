@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.records.sources import PersonMissing, PersonType
+from dpdist.records.sources import PersonColumn
 
 COUNT = "dpdist_count"
 """The column of counts that comes back."""
@@ -71,19 +71,16 @@ class PushedDown:
 
     Attributes:
         columns: attribute name -> column name, where they differ.
-        person, most_records, most_groups, person_type, person_missing: as in ``Source``.
+        person, most_records: as in ``Source``.
     """
 
     domain: Domain
     columns: Mapping[str, str] = field(default_factory=dict)
-    person: str | None = None
+    person: PersonColumn | None = None
     most_records: int = 1
-    most_groups: int | None = None
-    person_type: PersonType = "text"
-    person_missing: PersonMissing | None = None
 
     def __post_init__(self) -> None:
-        if self.person is not None and self.person_missing is None:
+        if self.person is not None and self.person.missing is None:
             raise InvalidInput(
                 "a database that counts cannot refuse records without a person: set 'missing' of 'person' to 'drop' or 'each'"
             )
@@ -109,12 +106,12 @@ class PushedDown:
         each_name = [own(each.name) for each in self.domain.attributes]
         names = ", ".join(each_name)
         counted = [condition for each in self.domain.attributes for condition in _counted(each, dialect)]
-        chosen, steps = "dpdist_cells", [("dpdist_records", sql.strip().rstrip(";"))]
-        if self.person is None:
+        person, chosen, steps = self.person, "dpdist_cells", [("dpdist_records", sql.strip().rstrip(";"))]
+        if person is None:
             steps.append(("dpdist_cells", f"SELECT {', '.join(cells)} FROM dpdist_records"))
         else:
-            person = f"CAST({own(self.person)} AS {dialect.whole if self.person_type == 'integer' else dialect.text})"
-            text = f"CAST({person} AS {dialect.text})" if self.person_type == "integer" else f"NULLIF({person}, '')"
+            column = f"CAST({own(person.name)} AS {dialect.whole if person.type == 'integer' else dialect.text})"
+            text = f"CAST({column} AS {dialect.text})" if person.type == "integer" else f"NULLIF({column}, '')"
             key = ", '|', ".join(f"COALESCE({part}, '')" for part in ["dpdist_person", *each_name])
             steps += [
                 (
@@ -125,24 +122,25 @@ class PushedDown:
                     "dpdist_keyed",
                     f"SELECT *, {dialect.digest.format(f'CONCAT({key})')} AS dpdist_key\nFROM dpdist_cells{_where(counted)}",
                 ),
-                ("dpdist_ranked", f"SELECT *, {self._ranks(names)} FROM dpdist_keyed"),
+                ("dpdist_ranked", f"SELECT *, {_ranks(person, names)} FROM dpdist_keyed"),
             ]
             chosen, bounds = "dpdist_ranked", f"dpdist_record <= {self.most_records}"
-            if self.most_groups is not None:
-                bounds += f" AND dpdist_group <= {self.most_groups}"
-            alone = "dpdist_person IS NULL OR " if self.person_missing == "each" else "dpdist_person IS NOT NULL AND "
+            if person.most_groups is not None:
+                bounds += f" AND dpdist_group <= {person.most_groups}"
+            alone = "dpdist_person IS NULL OR " if person.missing == "each" else "dpdist_person IS NOT NULL AND "
             counted = [f"({alone}{bounds})"]
         before = ",\n".join(f"{name} AS (\n{part}\n)" for name, part in steps)
         return f"WITH {before}\nSELECT {names}, COUNT(*) AS {COUNT} FROM {chosen}{_where(counted)}\nGROUP BY {names}"
 
-    def _ranks(self, names: str) -> str:
-        """The place of each record among those of its person, or of its person and cell, and that of the cell."""
-        if self.most_groups is None:
-            return f"ROW_NUMBER() OVER (PARTITION BY dpdist_person ORDER BY dpdist_key, {names}) AS dpdist_record"
-        return (
-            f"ROW_NUMBER() OVER (PARTITION BY dpdist_person, {names} ORDER BY dpdist_key) AS dpdist_record, "
-            f"DENSE_RANK() OVER (PARTITION BY dpdist_person ORDER BY dpdist_key, {names}) AS dpdist_group"
-        )
+
+def _ranks(person: PersonColumn, names: str) -> str:
+    """The place of each record among those of its person, or of its person and cell, and that of the cell."""
+    if person.most_groups is None:
+        return f"ROW_NUMBER() OVER (PARTITION BY dpdist_person ORDER BY dpdist_key, {names}) AS dpdist_record"
+    return (
+        f"ROW_NUMBER() OVER (PARTITION BY dpdist_person, {names} ORDER BY dpdist_key) AS dpdist_record, "
+        f"DENSE_RANK() OVER (PARTITION BY dpdist_person ORDER BY dpdist_key, {names}) AS dpdist_group"
+    )
 
 
 def _where(conditions: list[str]) -> str:

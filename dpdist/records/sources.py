@@ -57,6 +57,34 @@ class Participations:
 
 
 @dataclass(frozen=True)
+class PersonColumn:
+    """The column that identifies the person behind a record, and which records of one person are kept.
+
+    Attributes:
+        type: what persons are compared as in all files.
+        missing: what becomes of records that name no person; None: they are refused.
+        most_groups: cells of each person in which so many records each are kept; None: so many records in all.
+        participations: steps of each person in which so many records each are kept; None: so many records in all.
+    """
+
+    name: str
+    type: PersonType = "text"
+    missing: PersonMissing | None = None
+    most_groups: int | None = None
+    participations: Participations | None = None
+
+    @property
+    def facts(self) -> list[Any]:
+        """What a digest of the records covers beside its name."""
+        return [
+            *([["groups", self.most_groups]] if self.most_groups else []),
+            *([["participations", *astuple(self.participations)]] if self.participations else []),
+            self.type,
+            *([["missing", self.missing]] if self.missing else []),
+        ]
+
+
+@dataclass(frozen=True)
 class Source:
     """Where the records are.
 
@@ -65,12 +93,8 @@ class Source:
         tags: for each file, what its blocks must be when they are read.
         columns: attribute name -> column name, where they differ.
         header: column names of CSV files without a header row; empty when there is one.
-        person: column that identifies the person behind a record; None when bounds are declared, not enforced.
+        person: who is behind a record; None when bounds are declared, not enforced.
         most_records: records kept of each person when ``person`` is set.
-        most_groups: cells of each person in which so many records each are kept; None: so many records in all.
-        participations: steps of each person in which so many records each are kept; None: so many records in all.
-        person_type: what persons are compared as in all files.
-        person_missing: what becomes of records that name no person; None: they are refused.
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
         named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
@@ -81,18 +105,19 @@ class Source:
     files: tuple[tuple[str, str], ...]
     columns: dict[str, str] = field(default_factory=dict)
     header: tuple[str, ...] = ()
-    person: str | None = None
+    person: PersonColumn | None = None
     most_records: int = 1
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
-    person_type: PersonType = "text"
     counts: str | None = None
     named: tuple[listing.Named, ...] = ()
     snapshot: str = ""
-    most_groups: int | None = None
-    participations: Participations | None = None
     grammar: Grammar = PLAIN
     types: Mapping[str, ColumnType] = field(default_factory=dict)
-    person_missing: PersonMissing | None = None
+
+    @property
+    def own_columns(self) -> list[str]:
+        """The columns that are read beside those that are counted: persons, and how many records a row stands for."""
+        return [name for name in (None if self.person is None else self.person.name, self.counts) if name is not None]
 
     @property
     def digest(self) -> str:
@@ -101,12 +126,9 @@ class Source:
             [digest for _, digest in self.files],
             sorted(self.columns.items()),
             self.header,
-            self.person,
+            self.person and self.person.name,
             self.most_records,
-            *([["groups", self.most_groups]] if self.most_groups else []),
-            *([["participations", *astuple(self.participations)]] if self.participations else []),
-            *([self.person_type] if self.person is not None else []),
-            *([["missing", self.person_missing]] if self.person_missing else []),
+            *(self.person.facts if self.person else []),
             *([["types", sorted(self.types.items())]] if self.types else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
@@ -145,7 +167,7 @@ def source_of(
     listed = files or listing.listed(location, called)
     read = Source((), **how)
     wanted = [read.columns.get(name, name) for name in attributes]
-    named = _named(location, listed, wanted, [name for name in (read.person, read.counts) if name is not None])
+    named = _named(location, listed, wanted, read.own_columns)
     found = hashing(listed)
     digested = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
     every_tag = tuple(tags.of(file.called) for file, (_, tags) in zip(listed, found, strict=True))
@@ -217,8 +239,7 @@ def without_files(source: Source) -> Source:
 def wanted_columns(source: Source, domain: Domain) -> list[str]:
     """The columns that are read."""
     columns = [source.columns.get(a.name, a.name) for a in domain.read]
-    columns += [name for name in (source.person, source.counts) if name is not None]
-    return list(dict.fromkeys(columns))
+    return list(dict.fromkeys([*columns, *source.own_columns]))
 
 
 def reading_of(source: Source, domain: Domain, partition: Partition | None = None) -> WantedRows:
@@ -226,9 +247,10 @@ def reading_of(source: Source, domain: Domain, partition: Partition | None = Non
     named = {} if partition is None else dict(partition.named)
     wanted = tuple(name for name in wanted_columns(source, domain) if name not in named)
     of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.read}
-    dates = {name for name, attribute in of.items() if attribute.times} - {source.person}
-    numbers = {name for name, attribute in of.items() if attribute.edges} - {*dates, source.person}
-    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - {source.person}
+    own = {*source.own_columns} - {source.counts}
+    dates = {name for name, attribute in of.items() if attribute.times} - own
+    numbers = {name for name, attribute in of.items() if attribute.edges} - dates - own
+    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - own
     return WantedRows(wanted, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dpdist.domain import Attribute, Domain
     from dpdist.records.column_types import ColumnType
-    from dpdist.records.sources import PersonType
+    from dpdist.records.sources import PersonColumn
     from dpdist.records.types import Column
 
 Use = Literal["text", "number", "day", "time", "whole", "person", "numbered person"]
@@ -28,7 +28,7 @@ def use_of(attribute: Attribute) -> Use:
 
 
 def uses_of(
-    domain: Domain, columns: Mapping[str, str], person: str | None, person_type: PersonType, counts: str | None
+    domain: Domain, columns: Mapping[str, str], person: PersonColumn | None = None, counts: str | None = None
 ) -> dict[str, Use]:
     """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
     uses: dict[str, Use] = {}
@@ -39,7 +39,7 @@ def uses_of(
                 f"the column {name!r} is counted as {uses[name]} and as {use}; give the query a column for each, with a name of its own"
             )
     if person is not None:
-        uses[person] = "numbered person" if person_type == "integer" else "person"
+        uses[person.name] = "numbered person" if person.type == "integer" else "person"
     if counts is not None:
         uses[counts] = "whole"
     return uses

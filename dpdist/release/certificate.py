@@ -27,6 +27,11 @@ from dpdist.strategies.proofs import PersonsBound
 from dpdist.workloads import Block
 
 
+def units_of(job: Job) -> Words:
+    """The words that say what the answers of a release are measured in."""
+    return Words(job.source.records.named, {}, {name: given.facts() for name, given in job.measured.sums.items()})
+
+
 @dataclass(frozen=True)
 class ErrorUnit:
     """The unit of all answers, by which the errors of weighted queries become those of answers.
@@ -42,7 +47,7 @@ class ErrorUnit:
     @staticmethod
     def of(job: Job) -> ErrorUnit:
         """That of a release."""
-        words = Words(job.source.records.named, {}, {name: given.facts() for name, given in job.measured.sums.items()})
+        words = units_of(job)
         queries = job.workload.queries
         units = {words.unit_of(block.name) or words.counted for block in queries.blocks}
         squares = sum(map(_squared_weights, queries.blocks))

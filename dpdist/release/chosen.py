@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dpdist.privacy.accounting import Loss
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
-from dpdist.release.left_out import measured_of
+from dpdist.release.left_out import LeftOutMeasurement
 from dpdist.release.preliminary import Preliminary
-from dpdist.release.private_bound import choice_of
-from dpdist.release.private_choices import edges_of, quantiles_of
-from dpdist.release.private_names import selection_of
+from dpdist.release.private_bound import GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.release.private_choices import EdgesChoice, QuantileChoice
+from dpdist.release.private_names import NameSelection
 from dpdist.spec.found_first import (
     AskedQuantiles,
     FoundEdges,
@@ -25,14 +25,14 @@ from dpdist.spec.found_first import (
 )
 from dpdist.spec.job import Job
 
-MADE: dict[type[FoundFirst], Callable[[Job, Any, Loss], Preliminary]] = {
-    PrivateNames: selection_of,
-    FoundEdges: edges_of,
-    RecordsBound: choice_of,
-    GroupsBound: choice_of,
-    RangeBound: choice_of,
-    LeftOut: measured_of,
-    AskedQuantiles: quantiles_of,
+MADE: dict[type[FoundFirst], type[Preliminary]] = {
+    PrivateNames: NameSelection,
+    FoundEdges: EdgesChoice,
+    RecordsBound: RecordsChoice,
+    GroupsBound: GroupsChoice,
+    RangeBound: RangeChoice,
+    LeftOut: LeftOutMeasurement,
+    AskedQuantiles: QuantileChoice,
 }
 """How each is found."""
 
@@ -43,7 +43,7 @@ def preliminary_of(job: Job) -> Preliminary | None:
     if not isinstance(asked, FoundFirst):
         return None
     part, _ = asked.parts(job.guarantee.budget)
-    return MADE[type(asked)](job, asked, part)
+    return MADE[type(asked)].planned(job, asked, part)
 
 
 def charged_for(job: Job) -> tuple[str, ...]:

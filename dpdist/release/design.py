@@ -40,36 +40,6 @@ def column(strategy: Strategy, grid: Grid) -> float:
     return strategy.sensitivity / grid.spacing if found is None else math.sqrt(found)
 
 
-def in_whole_numbers(
-    context: Context, queries: Workload, strategy: Strategy, grid: Grid, table: Sequence[Candidate]
-) -> tuple[Strategy, list[Candidate]]:
-    """A strategy and the table that it is compared in, with its cost and errors as they are in the whole numbers that are measured.
-
-    The table is counted in the noise of this strategy, whichever one it was made for.
-    """
-    row = next(each for each in table if each.mechanism == strategy.name)
-    if strategy.workload_cost is None or row.cost is None:
-        return strategy, list(table)
-    cost = _whole_cost(context, queries, strategy, grid) * (1 + ROUNDED_UP)
-    bent, more = column(strategy, grid) * grid.spacing / strategy.sensitivity, strategy.workload_cost / row.cost
-
-    before = row.cost * more
-
-    def seen(each: Candidate) -> Candidate:
-        worst = None if each.worst is None else each.worst * math.sqrt(more) * (bent if each is row else 1.0)
-        if each is not row:
-            return replace(each, cost=None if each.cost is None else each.cost * more, worst=worst)
-        return replace(each, cost=cost, gap=None if each.gap is None else (1 + each.gap) * cost / before - 1, worst=worst)
-
-    solve = strategy.solve
-    if solve is not None and solve.largest is not None:
-        last = solve.history[-1]
-        largest = _whole_largest(queries, strategy, grid) or last.objective * bent**2
-        gap = largest * (1 + ROUNDED_UP) * (1 + last.gap) / last.objective - 1
-        solve = replace(solve, history=(replace(last, objective=largest, gap=gap),))
-    return replace(strategy, workload_cost=cost, solve=solve), [seen(each) for each in table]
-
-
 def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: Grid) -> float:
     """J of the whole numbers, worked out once."""
     assert strategy.workload_cost is not None
@@ -151,7 +121,7 @@ class Design:
     @property
     def gap(self) -> float | None:
         """Certified distance of the strategy from the optimum, None where nothing is certified."""
-        return next(row for row in self.table if row.mechanism == self.strategy.name).gap
+        return self._row.gap
 
     @property
     def variance(self) -> float:
@@ -162,10 +132,40 @@ class Design:
     @property
     def worst(self) -> float | None:
         """Predicted standard error of the worst query, None where it was not computed."""
-        own = next(row for row in self.table if row.mechanism == self.strategy.name)
-        return None if own.worst is None else own.worst * self.noise_multiplier
+        worst = self._row.worst
+        return None if worst is None else worst * self.noise_multiplier
+
+    @property
+    def _row(self) -> Candidate:
+        """What the table says of the strategy."""
+        return next(row for row in self.table if row.mechanism == self.strategy.name)
 
     def in_whole_numbers(self, context: Context, queries: Workload) -> Self:
-        """The same with the cost and the errors of the whole numbers that are measured."""
-        strategy, table = in_whole_numbers(context, queries, self.strategy, self.grid, self.table)
-        return replace(self, strategy=strategy, table=table)
+        """The same with the cost and the errors of the whole numbers that are measured.
+
+        The table is counted in the noise of this strategy, whichever one it was made for.
+        """
+        strategy, row = self.strategy, self._row
+        if strategy.workload_cost is None or row.cost is None:
+            return self
+        cost = _whole_cost(context, queries, strategy, self.grid) * (1 + ROUNDED_UP)
+        bent = column(strategy, self.grid) * self.grid.spacing / strategy.sensitivity
+        more = strategy.workload_cost / row.cost
+        before = row.cost * more
+
+        def seen(each: Candidate) -> Candidate:
+            worst = None if each.worst is None else each.worst * math.sqrt(more) * (bent if each is row else 1.0)
+            if each is not row:
+                return replace(each, cost=None if each.cost is None else each.cost * more, worst=worst)
+            return replace(
+                each, cost=cost, gap=None if each.gap is None else (1 + each.gap) * cost / before - 1, worst=worst
+            )
+
+        solve = strategy.solve
+        if solve is not None and solve.largest is not None:
+            last = solve.history[-1]
+            largest = _whole_largest(queries, strategy, self.grid) or last.objective * bent**2
+            gap = largest * (1 + ROUNDED_UP) * (1 + last.gap) / last.objective - 1
+            solve = replace(solve, history=(replace(last, objective=largest, gap=gap),))
+        strategy = replace(strategy, workload_cost=cost, solve=solve)
+        return replace(self, strategy=strategy, table=[seen(each) for each in self.table])

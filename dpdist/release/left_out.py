@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,12 @@ class LeftOutMeasurement(NoisyPreliminary):
     asked: LeftOut
     rule: Beyond
     purpose = "left out"
+
+    @classmethod
+    def planned(cls, job: Job, asked: LeftOut, part: Loss) -> Self:
+        person, columns = job.guarantee.person, tuple(job.measured.sums)
+        most, records = (asked.most if person.column else None), person.records * (person.participations or 1)
+        return cls(job, asked, beyond(most, records, columns, part, job.guarantee.neighbours))
 
     @property
     def noise(self) -> Noise:
@@ -61,13 +67,6 @@ class LeftOutMeasurement(NoisyPreliminary):
         told = {"most": rule.most, "records": rule.records, "scale": rule.noise.scale, "values": values}
         shares = estimated(rule, np.array(values, dtype=np.float64), job.measured.domain)
         return {"left_out": {"share": float(self.asked.share), "rho": str(self.loss.zcdp), **told, **shares}}
-
-
-def measured_of(job: Job, asked: LeftOut, part: Loss) -> LeftOutMeasurement:
-    """The measurement of what bounds leave out, by a part of the budget."""
-    person, columns = job.guarantee.person, tuple(job.measured.sums)
-    most, records = (asked.most if person.column else None), person.records * (person.participations or 1)
-    return LeftOutMeasurement(job, asked, beyond(most, records, columns, part, job.guarantee.neighbours))
 
 
 def estimated(rule: Beyond, values: NDArray[np.float64], domain: Domain) -> dict[str, Any]:

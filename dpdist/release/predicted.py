@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.words import Words
 from dpdist.release.answers import in_records
 from dpdist.release.assumed import NO_AMOUNTS, AmountMoments, Shape, spread_of, usual
+from dpdist.release.certificate import units_of
 from dpdist.release.means import made_of_sums, made_rows
 from dpdist.release.plan import Plan
 from dpdist.spec.other_bounds import Assumptions
@@ -64,7 +64,7 @@ def predicted(
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
     workload, half = planned.job.workload.queries, held(_unread(planned).half_width)
-    words = Words.of(cast("dict[str, Any]", planned.certificate()))
+    words = units_of(planned.job)
     found = []
     answered = planned.job.workload.answered or (None,) * len(workload.blocks)
     for (first, block), steps in zip(workload.block_starts(), answered, strict=True):
@@ -114,7 +114,7 @@ def predicted_statistics(
     groups = list(rows_of_assumed(planned, records, shape, amounts))
     if not groups:
         return []
-    words, found = Words.of(cast("dict[str, Any]", planned.certificate())), list[Predicted]()
+    words, found = units_of(planned.job), list[Predicted]()
     for rows in groups:
         half, group = np.array([each.made.half_width for each in rows]), rows[0].group
         known = all(planned.job.measured.domain.axis(name) in amounts for name in rows[0].columns)

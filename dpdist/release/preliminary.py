@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,11 @@ class Preliminary(ABC):
 
     purpose: ClassVar[str]
     """What the digest of ``binding`` is of."""
+
+    @classmethod
+    @abstractmethod
+    def planned(cls, job: Job, asked: Any, part: Loss) -> Self:
+        """As a part of the budget finds it."""
 
     @property
     def release(self) -> str:

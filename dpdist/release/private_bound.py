@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts, SignedCounts
 from dpdist.records.beyond import CountedSizes, RecordsInParts, counts_of_amounts, records_of_persons
 from dpdist.release.preliminary import NoisyPreliminary, PlannedErrors, PredictedErrors
-from dpdist.spec.found_first import GroupsBound, PrivateBound, RangeBound, RecordsBound
+from dpdist.spec.found_first import PrivateBound, RangeBound
 from dpdist.spec.job import Job
 from dpdist.spec.queries import QuerySpec
 from dpdist.workloads import Workload
@@ -35,7 +35,10 @@ class BoundChoice(NoisyPreliminary):
     rule: CountsBySize
     purpose = "bound"
     seen: ClassVar[float] = NoisyCounts.seen
-    parts: ClassVar[int] = QUARTERS
+
+    @classmethod
+    def planned(cls, job: Job, asked: PrivateBound, part: Loss) -> Self:
+        return cls(job, asked, counts_by_size(asked.most, part, job.guarantee.neighbours, each=1, parts=QUARTERS))
 
     @property
     def noise(self) -> Noise:
@@ -139,8 +142,14 @@ class RangeChoice(BoundChoice):
     """The choice of the range of a column, from the records that count by their amount in steps."""
 
     asked: RangeBound
-    parts: ClassVar[int] = WHOLES
     seen: ClassVar[float] = AMOUNTS_SEEN
+
+    @classmethod
+    def planned(cls, job: Job, asked: PrivateBound, part: Loss) -> Self:
+        assert isinstance(asked, RangeBound)
+        person, neighbours = job.guarantee.person, job.guarantee.neighbours
+        each = person.records * (person.participations or 1)
+        return cls(job, asked, counts_by_size(asked.most, part, neighbours, each=each, parts=WHOLES, below=asked.below))
 
     @property
     def of(self) -> Mapping[str, Any]:
@@ -204,23 +213,6 @@ class RangeChoice(BoundChoice):
             "up_to": float(widest.last),
         }
         return {"chosen_ranges": [{"of": self.asked.of, **ends, **self._paid(found), **told}]}
-
-
-CHOICES: dict[type[PrivateBound], type[BoundChoice]] = {
-    RecordsBound: RecordsChoice,
-    GroupsBound: GroupsChoice,
-    RangeBound: RangeChoice,
-}
-"""How each bound is chosen."""
-
-
-def choice_of(job: Job, asked: PrivateBound, part: Loss) -> BoundChoice:
-    """The choice of a bound, by a part of the budget."""
-    made, person = CHOICES[type(asked)], job.guarantee.person
-    below = asked.below if isinstance(asked, RangeBound) else 0
-    each = person.records * (person.participations or 1) if isinstance(asked, RangeBound) else 1
-    rule = counts_by_size(asked.most, part, job.guarantee.neighbours, each=each, parts=made.parts, below=below)
-    return made(job, asked, rule)
 
 
 def spread_of(workload: Workload) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,11 @@ class EdgesChoice(PrivateChoice):
     rule: EdgesRule
     purpose = "edges"
 
+    @classmethod
+    def planned(cls, job: Job, asked: FoundEdges, part: Loss) -> Self:
+        given = asked.selection
+        return cls(job, asked, edges_rule(given.size, given.bins, _of_first_records(job), part))
+
     @property
     def of(self) -> Mapping[str, Any]:
         return {"of": self.asked.of}
@@ -88,12 +93,6 @@ def inner_edges(found: list[int], size: int) -> tuple[int, ...]:
     return tuple(sorted({step + 1 for step in found if step + 1 < size}))
 
 
-def edges_of(job: Job, asked: FoundEdges, part: Loss) -> EdgesChoice:
-    """The choice of the edges of one attribute, by a part of the budget."""
-    given = asked.selection
-    return EdgesChoice(job, asked, edges_rule(given.size, given.bins, _of_first_records(job), part))
-
-
 def _of_first_records(job: Job) -> int:
     """How many records one change adds or removes: where persons are known, of each the first ones count, whatever their groups."""
     person = job.guarantee.person
@@ -107,6 +106,11 @@ class QuantileChoice(PrivateChoice):
     asked: AskedQuantiles
     rule: QuantileRules
     purpose = "quantiles"
+
+    @classmethod
+    def planned(cls, job: Job, asked: AskedQuantiles, part: Loss) -> Self:
+        sizes = tuple(each.steps + 1 for each in asked.asked.of.values())
+        return cls(job, asked, quantiles(sizes, asked.asked.at, moved_by(job), part))
 
     @property
     def of(self) -> Mapping[str, Any]:
@@ -171,12 +175,6 @@ def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     value = np.sort(found[:, 0])
     return np.stack([value, np.minimum(found[:, 1], value), np.maximum(found[:, 2], value)], axis=1)
-
-
-def quantiles_of(job: Job, asked: AskedQuantiles, part: Loss) -> QuantileChoice:
-    """The choice of quantiles, by a part of the budget."""
-    sizes = tuple(each.steps + 1 for each in asked.asked.of.values())
-    return QuantileChoice(job, asked, quantiles(sizes, asked.asked.at, moved_by(job), part))
 
 
 def moved_by(job: Job) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
@@ -24,6 +24,14 @@ class NameSelection(NoisyPreliminary):
     asked: PrivateNames
     rule: Selection
     purpose = "selection"
+
+    @classmethod
+    def planned(cls, job: Job, asked: PrivateNames, part: Loss) -> Self:
+        moved, person, given = job.guarantee.protection.distance, job.guarantee.person, asked.selection
+        if person.column is not None:  # of each person the first most_records name a name
+            moved = replace(moved, groups=1, participations=None)
+        moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
+        return cls(job, asked, selection(part.rho, given.delta, moved, given.most))
 
     @property
     def noise(self) -> Noise:
@@ -77,12 +85,3 @@ class NameSelection(NoisyPreliminary):
             "selected_almost_always": rule.count_with(0.975),
         }
         return {"selections": [said]}
-
-
-def selection_of(job: Job, asked: PrivateNames, part: Loss) -> NameSelection:
-    """The selection of the names of one attribute, by a part of the budget."""
-    moved, person, given = job.guarantee.protection.distance, job.guarantee.person, asked.selection
-    if person.column is not None:  # of each person the first most_records name a name
-        moved = replace(moved, groups=1, participations=None)
-    moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
-    return NameSelection(job, asked, selection(part.rho, given.delta, moved, given.most))

@@ -23,8 +23,7 @@ from dpdist.page import report
 from dpdist.page.certificate import Claims
 from dpdist.page.content import CSV_ROWS, Content, WholeSteps, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
-from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.outputs import amounts
+from dpdist.page.measurement import HORIZON, MOST_BYTES, Evidence, Measurement
 from dpdist.page.places import Notes, PartReport, PartWriter, TaskMap, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
@@ -32,7 +31,6 @@ from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Publication
 from dpdist.process.threads import in_order
-from dpdist.quantities.base import MEANS, VARIANCES
 from dpdist.quantities.registry import STATISTICS
 from dpdist.release.certificate import possible
 from dpdist.release.context import Context
@@ -44,7 +42,7 @@ from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
 from dpdist.spec.output import AboutSpec, SuppressSpec
-from dpdist.strategies.proofs import DualWeights, LargestBound, PersonsBound
+from dpdist.strategies.proofs import DualWeights, PersonsBound
 from dpdist.workloads import Workload
 
 
@@ -122,7 +120,7 @@ def publish(
     seal, notes = LedgerSeal(context, job.release, where.location, tables), Notes(context.store)
     if report.is_published(claims, where, seal, notes):
         return where
-    measurement, about = published_measurement(context, planned, measured)
+    noisy, about = published_measurements(context, planned, measured)
     made = _statistics(context, planned, measured)
     rule = outputs.postprocess.suppress
     asked = zip(planned.workload.blocks, job.workload.answered, strict=False)
@@ -143,10 +141,9 @@ def publish(
         },
         formats=outputs.output.formats,
         sizes=context.store.sizes,
-        measurement=measurement,
+        measurements=noisy,
         about=_about(outputs.about, job.guarantee.period),
-        means=made.get(MEANS),
-        variances=made.get(VARIANCES),
+        statistics=made,
         verifier=outputs.output.verifier,
         suppression=None if rule is None else _suppression(planned, rule),
         counted=() if rule is None else job.workload.counted,
@@ -225,10 +222,13 @@ def _wrong(fault: str) -> StoreError:
     )
 
 
-def published_measurement(
+def published_measurements(
     context: Context, planned: Plan, measured: StoredArray
-) -> tuple[Measurement | None, dict[str, Any]]:
-    """The measurement as it is published beside the answers, and what the certificate says of that; None where it is not."""
+) -> tuple[dict[str, tuple[Measurement, Evidence]], dict[str, Any]]:
+    """The measurement as it is published beside the answers, by its file, and what the certificate says of that; none where it is not.
+
+    A part of a stream has another one: what is measured in its whole horizon, of which its errors are told, without a value yet.
+    """
     job = planned.job
     try:
         if not job.outputs.output.measurement:
@@ -236,41 +236,30 @@ def published_measurement(
         grid, values = course_of(planned).measured(context, measured)
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
-        return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    weights, horizon = _bound_weights(context, planned, planned.workload), _horizon(context, planned)
+        return {}, {"file": None, "format": None, "values": None, "why": str(reason)}
     why = job.measured.quantity.withheld or space.withheld
-    found = Measurement(
-        space,
-        planned.workload.domain,
-        planned.noise,
-        measured.digest,
-        planned.workload,
-        weights,
-        _largest(planned),
-        why,
-        horizon,
-    )
-    return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": why}
+    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest, why)
+    out = {MEASUREMENT_FILE: (found, _evidence(context, planned, planned.workload))}
+    if planned.workload is not job.workload.queries:
+        out |= _horizon(context, planned)
+    return out, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": why}
 
 
-def _horizon(context: Context, planned: Plan) -> Measurement | None:
-    """What a stream measures in its whole horizon, of which its errors are told, without a value yet; None for other releases."""
+def _horizon(context: Context, planned: Plan) -> dict[str, tuple[Measurement, Evidence]]:
+    """What a stream measures in its whole horizon; none where that is too large for a file."""
     queries = planned.job.workload.queries
-    if planned.workload is queries:
-        return None
     try:
         nothing = Held(np.zeros(planned.grid.rows, dtype=np.int64))
         space = planned.grid.space(nothing, queries.domain.shape, MOST_BYTES)
     except InvalidInput:
-        return None
-    weights = _bound_weights(context, planned, queries)
-    return Measurement(space, queries.domain, planned.noise, "", queries, weights, _largest(planned))
+        return {}
+    return {HORIZON: (Measurement(space, queries.domain, planned.noise), _evidence(context, planned, queries))}
 
 
-def _largest(planned: Plan) -> LargestBound | None:
-    """What proves the certificate's bound of the largest error, of the whole horizon of a stream."""
+def _evidence(context: Context, planned: Plan, queries: Workload) -> Evidence:
+    """What is written down for those who check the release: its proofs are those of the whole horizon of a stream."""
     solve = planned.strategy.solve
-    return None if solve is None else solve.largest
+    return Evidence(queries, _bound_weights(context, planned, queries), None if solve is None else solve.largest)
 
 
 def _bound_weights(context: Context, planned: Plan, queries: Workload) -> DualWeights | PersonsBound | None:
@@ -293,15 +282,12 @@ def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[
     return statistics(asked, Measurement(space, domain, planned.noise, measured.digest))
 
 
-_FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
-
-
 def _told(workload: AskedQueries, made: dict[str, pa.Table]) -> dict[str, Any]:
     """What the certificate says of means, variances and other statistics."""
     asked = [STATISTICS[name] for name in made_of_sums(workload)]
     return {
         table: {
-            "file": _FILES[table],
+            "file": f"{table}.csv",
             "rows": rows.num_rows,
             "interval": "; ".join(dict.fromkeys(each.interval for each in asked if each.table == table)),
         }
@@ -321,9 +307,9 @@ def _chosen(context: Context, planned: Plan, measured: StoredArray, answers: Ans
     return {name: each for name, each in {"rounds": told, "modelled": models}.items() if each}
 
 
-def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any] | None:
+def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any]:
     """What the publisher says of the data product, as plain values; published on the release's period unless another day is given."""
     if about is None:
-        return None
+        return {}
     day = about.published or period
     return {**about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}

@@ -138,7 +138,8 @@ class WhichNoise:
 
     def _share(self, kind: Kind) -> float:
         """Rho or epsilon of one of the releases that fill the cap together."""
-        return self.job.guarantee.cap.equal_share(kind.value, self.releases)
+        cap = self.job.guarantee.cap
+        return cap.equal_rho(self.releases) if kind is GAUSSIAN else cap.equal_epsilon(self.releases)
 
     def _at_share(self, design: Design) -> float:
         """The total squared error of an option at an equal share of the cap."""

@@ -12,14 +12,13 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
-from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
 from dpdist.spec.found_first import DeclaredNames, FoundFirst
 from dpdist.spec.job import GrowingSeries, Job
 from dpdist.spec.queries.importance import ErrorTarget
-from dpdist.spec.sources import InFiles, InQuery
+from dpdist.spec.sources import InFiles
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
 from dpdist.workloads import Workload
@@ -38,10 +37,10 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
         raise InvalidSpec(f"{where_of(refusal[0], lines, name)}: {refusal[1]}")
     located(job.source.records.location.check_address, ("records", job.source.records.location.key()), lines, name)
     located(lambda: _check_columns(job), ("records", "columns"), lines, name)
-    located(lambda: _check_types(job), ("records", "types"), lines, name)
+    located(lambda: job.source.check_types(job.measured.domain), ("records", "types"), lines, name)
     located(lambda: _check_roles(job), ("records",), lines, name)
     located(lambda: _check_participations(job), ("records", "person", "participations"), lines, name)
-    located(lambda: _check_counts(job), ("records", "counts"), lines, name)
+    located(lambda: _check_array(job), ("records", "counts"), lines, name)
     located(lambda: _check_pushed(job), ("records", "push_down"), lines, name)
     for i, entry in enumerate(job.workload.entries):
         located(partial(entry.workload, job.measured.domain, folder), ("workload", i), lines, name)
@@ -70,31 +69,6 @@ def _check_columns(job: Job) -> None:
         )
 
 
-def _check_types(job: Job) -> None:
-    """Declared types convert to what the columns are counted as; a query may read more columns from files than are counted."""
-    given, uses = job.source.records, job.source.uses(job.measured.domain) if job.source.table is not None else {}
-    person, counts = given.person.column, None if given.counts is None else given.counts.column
-    used = {given.columns.get(part.name, part.name): part for part in job.measured.domain.read}
-    known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
-    unknown = next((name for name in given.types if name not in known), None)
-    if unknown is not None:
-        raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
-    for name, kind in given.types.items():
-        allowed: tuple[ColumnType, ...] = ("text", "whole", "number", "date", "time", "boolean")
-        if name in used and used[name].edges:
-            allowed = ("text", "date", "time") if used[name].times is not None else ("text", "whole", "number")
-        elif name == person:
-            allowed = ("text", "whole")
-        elif name == counts:
-            allowed = ("text", "whole", "number")
-        if kind not in allowed:
-            those = ", ".join(map(repr, allowed))
-            raise InvalidInput(
-                f"{name!r} is declared {kind!r}, which is not how it is counted; allowed are {those}: declare one of "
-                "them, or call the column that a query computes something else"
-            )
-
-
 def _check_roles(job: Job) -> None:
     """A column says one thing of a record."""
     source = job.source
@@ -121,26 +95,16 @@ def _check_participations(job: Job) -> None:
         )
 
 
-def _check_counts(job: Job) -> None:
-    """Records that were counted before belong to nobody any more."""
-    counts, location = job.source.records.counts, job.source.records.location
-    array = isinstance(location.format, ArrayFormat)
-    if (counts is None and array) or (counts is not None and counts.column is None and not array):
-        raise InvalidInput(
-            f"{Path(location.called).name} holds counts, not records: say what it counts, counts: {{of: ...}}"
-            if array
-            else "name the column that says how many records a row stands for: counts: {column: ..., of: ...}"
-        )
-    if counts is not None and job.source.records.person.column is not None:
-        raise InvalidInput(
-            "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
-            "out and say with 'most_records' how many one person has at most, or give the records themselves"
-        )
+def _check_array(job: Job) -> None:
+    """An array has a cell for each combination of declared values, and nothing else."""
+    location = job.source.records.location
+    if not isinstance(location.format, ArrayFormat):
+        return
     beyond = any(part.missing is not None or part.other is not None for part in job.measured.attributes.values())
     header = isinstance(location, InFiles) and location.header
-    columns = job.source.records.columns or header or job.measured.sums or (counts and counts.column)
+    columns = job.source.records.columns or header or job.measured.sums or job.source.counts_column
     related = job.measured.domain.read != job.measured.domain.attributes
-    if array and (beyond or columns or related or job.guarantee.names.failure):
+    if beyond or columns or related or job.guarantee.names.failure:
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'relation', 'counts.column', 'columns', 'header', 'sums' and private categories out"
@@ -249,11 +213,7 @@ def _check_extension(job: Job) -> None:
             f"a longer series reveals more of the records of periods whose budgets are closed: under a cap per {job.guarantee.cap.per} a "
             "stream is not extended; begin another stream"
         )
-    sizes = [each.shape[1] for each in (*course.horizons, job.workload.queries)]
-    if sorted(set(sizes)) != sizes:
-        raise InvalidInput(
-            "every extension adds steps: 'extended_from' lists the former ends, oldest first, all before the domain's end"
-        )
+    course.check_longer(job.workload.queries)
 
 
 def _check_suppression(job: Job) -> None:
@@ -275,10 +235,7 @@ def _check_suppression(job: Job) -> None:
 def _check_found_first(job: Job, found: FoundFirst) -> Job:
     """What a part of the budget finds is found once, by one kind of noise. Returns: the release with placeholders for it."""
     guarantee = job.guarantee
-    if found.number >= len(found.ends):
-        raise InvalidInput(f"a release asks for {found.said} of at most {len(found.ends)}: declare those of {found.of!r}")
-    if found.share + found.spent >= 1:
-        raise InvalidInput(f"{found.key} and what is found before it spend all of the budget: lower the shares")
+    found.check_share()
     if guarantee.course.grows:
         raise InvalidInput(f"{found.key} is found once and goes without 'stream', whose records come one after the other")
     if job.outputs.postprocess.consistent_with and not found.beside:
@@ -289,9 +246,7 @@ def _check_found_first(job: Job, found: FoundFirst) -> Job:
         raise InvalidInput(
             f"{found.key} needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
         )
-    if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
-        raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
-    found.check_alone(guarantee.person, job.measured)
+    found.check_measured(job.source.records, job.measured)
     if found.fewest is not None:
         _check_any(found, found.over(found.fewest, guarantee.budget))
     return job.with_found(None)

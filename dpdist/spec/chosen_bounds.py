@@ -11,25 +11,22 @@ from dpdist.spec.values import Exact, SpecPart
 
 PRIVATE = "private"
 """In place of what a part of the budget finds: a bound, a list of names or of edges."""
+SHARE = "the share of the release's budget that this spends, between 0 and 1"
 
 
-class ChosenBoundSpec(SpecPart):
-    """How a bound is chosen by a part of the budget."""
+class ShareSpec(SpecPart):
+    """What a part of the budget finds."""
 
-    share: Exact = Field(
-        Fraction(1, 10),
-        description="the share of the release's budget that the choice spends, between 0 and 1",
-        examples=[0.1],
-    )
+    share: Exact = Field(Fraction(1, 10), description=SHARE, examples=[0.1])
 
     @model_validator(mode="after")
-    def _part_of_one(self) -> ChosenBoundSpec:
+    def _part_of_one(self) -> ShareSpec:
         if not 0 < self.share < 1:
             raise ValueError("'share' lies between 0 and 1")
         return self
 
 
-class BoundSelectionSpec(ChosenBoundSpec):
+class BoundSelectionSpec(ShareSpec):
     """How the bound of a person with ``most_records: private`` or ``most_groups: private`` is chosen."""
 
     most: int = Field(
@@ -40,7 +37,7 @@ class BoundSelectionSpec(ChosenBoundSpec):
     )
 
 
-class RangeSelectionSpec(ChosenBoundSpec):
+class RangeSelectionSpec(ShareSpec):
     """How the largest amount of a column with ``to: private`` is chosen, and the smallest one with ``from: private``."""
 
     least: Exact | None = Field(

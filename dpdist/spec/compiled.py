@@ -12,6 +12,7 @@ from dpdist.identities import canonical
 from dpdist.look import PLAIN
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.attributes.private import Private, PrivateEdges
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
@@ -29,6 +30,8 @@ from dpdist.spec.found_first import (
 from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff, Outputs
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
+from dpdist.spec.records import RecordsSpec
+from dpdist.spec.sums import SumSpec
 
 NONE = Fraction(0)
 Before = Mapping[Callable[..., FoundFirst], int]
@@ -75,7 +78,7 @@ def compiled(
     folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
-    names = _next(spec, again, spent, before)
+    names = next(_found_first(spec, again, spent, before), DeclaredNames())
     persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
     beside = {} if spec.quantiles is None else spec.quantiles.of
     measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown, beside)
@@ -134,11 +137,6 @@ def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
 
 
-def _next(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> DeclaredNames | FoundFirst:
-    """What a part of the budget finds next, where it finds anything."""
-    return next(_found_first(spec, again, spent, before), DeclaredNames())
-
-
 def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> Iterator[FoundFirst]:
     """What parts of the budget find, in order: what is found enters what is found after it."""
     person, left_out, quantiles, laplace = spec.records.person, spec.left_out, spec.quantiles, spec.noise == LAPLACE
@@ -153,18 +151,18 @@ def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, 
         return kind(given.share, partial(_with, spec, after, change), spent, failure, of, number, laplace, *rule)
 
     if person.selection is not None and not person.most_groups:
-        yield found(RecordsBound, person.selection, partial(_of_person, spec), person.selection.most)
+        yield found(RecordsBound, person.selection, partial(_of_person, spec.records), person.selection.most)
     for name, values in private:
-        yield found(PrivateNames, values.selection, partial(_of_attribute, spec, name), values.selection, of=name)
+        yield found(PrivateNames, values.selection, partial(_of_attribute, spec.domain, name), values.selection, of=name)
     for name, each in spec.domain.items():
         if isinstance(each.values, PrivateEdges):
             asked = each.values.selection
-            yield found(FoundEdges, asked, partial(_of_attribute, spec, name), asked, of=name)
+            yield found(FoundEdges, asked, partial(_of_attribute, spec.domain, name), asked, of=name)
     if person.selection is not None and person.most_groups:
-        yield found(GroupsBound, person.selection, partial(_of_person, spec), person.selection.most)
+        yield found(GroupsBound, person.selection, partial(_of_person, spec.records), person.selection.most)
     for of, column in spec.sums.items():
         if column.selection is not None:
-            yield found(RangeBound, column.selection, partial(_of_column, spec, of), *column.around_zero[::-1], of=of)
+            yield found(RangeBound, column.selection, partial(_of_column, spec.sums, of), *column.around_zero[::-1], of=of)
     if left_out is not None:
         yield found(LeftOut, left_out, partial(_without, "left_out"), left_out.most)
     if quantiles is not None:
@@ -182,18 +180,16 @@ def _with(
     return again(spec.model_copy(update={**change(found), "budget": budget}), placeholders=found is None)
 
 
-def _of_attribute(spec: ReleaseSpec, attribute: str, found: Any) -> Mapping[str, Any]:
-    return {"domain": {**spec.domain, attribute: spec.domain[attribute].with_found(found)}}
+def _of_attribute(domain: Mapping[str, AttributeSpec], attribute: str, found: Any) -> Mapping[str, Any]:
+    return {"domain": {**domain, attribute: domain[attribute].with_found(found)}}
 
 
-def _of_person(spec: ReleaseSpec, bound: int | None) -> Mapping[str, Any]:
-    person = spec.records.person
-    given = {} if bound is None else {person.chosen: bound}  # the largest one stands there
-    return {"records": spec.records.model_copy(update={"person": person.model_copy(update={**given, "selection": None})})}
+def _of_person(records: RecordsSpec, bound: int | None) -> Mapping[str, Any]:
+    return {"records": records.model_copy(update={"person": records.person.with_chosen(bound)})}
 
 
-def _of_column(spec: ReleaseSpec, of: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
-    return {"sums": {**spec.sums, of: spec.sums[of].around(bound)}}
+def _of_column(sums: Mapping[str, SumSpec], of: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
+    return {"sums": {**sums, of: sums[of].around(bound)}}
 
 
 def _without(key: str, found: bool | None) -> Mapping[str, Any]:

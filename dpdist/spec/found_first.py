@@ -21,7 +21,7 @@ from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private import EdgesSelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.cells import CountedCells
-from dpdist.spec.records import Person
+from dpdist.spec.records import RecordsSpec
 from dpdist.spec.sums import QuantilesSpec
 
 MOST_QUANTILES = 10_000
@@ -90,8 +90,17 @@ class FoundFirst:
         """Where a spec asks for it."""
         return (*self.under, self.of) if self.of else self.under
 
-    def check_alone(self, person: Person, measured: CountedCells) -> None:
-        """Raises: InvalidInput for what it cannot be found for."""
+    def check_share(self) -> None:
+        """Raises: InvalidInput where there are too many of its kind, or nothing is left of the budget."""
+        if self.number >= len(self.ends):
+            raise InvalidInput(f"a release asks for {self.said} of at most {len(self.ends)}: declare those of {self.of!r}")
+        if self.share + self.spent >= 1:
+            raise InvalidInput(f"{self.key} and what is found before it spend all of the budget: lower the shares")
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for records and cells that it cannot be found for."""
+        if self.of_bounds and (measured.bounded or records.counts is not None):
+            raise InvalidInput(f"{self.key} goes without 'most_per_person' and without records that were counted before")
 
 
 @dataclass(frozen=True)
@@ -133,9 +142,10 @@ class RecordsBound(PrivateBound):
 
     said = "'most_records: private'"
 
-    def check_alone(self, person: Person, measured: CountedCells) -> None:
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
-        if person.participations or measured.persons:
+        super().check_measured(records, measured)
+        if records.person.participations or measured.persons:
             raise InvalidInput(f"{self.key} goes without 'participations' and 'count: persons': give a number")
 
 
@@ -157,8 +167,9 @@ class RangeBound(PrivateBound):
 
     said, under, ends = "'to: private'", ("sums",), RANGES
 
-    def check_alone(self, person: Person, measured: CountedCells) -> None:
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for other statistics of the column than sums and means."""
+        super().check_measured(records, measured)
         asked = (entry.statistic for entry in measured.entries)
         statistics = {each.key() for each in asked if self.of in each.columns}
         if not statistics or not statistics <= {"sum", "mean"}:
@@ -178,9 +189,10 @@ class LeftOut(FoundFirst):
     beside = True
     said, under, ends = "'left_out'", ("left_out",), (LEFT_OUT,)
 
-    def check_alone(self, person: Person, measured: CountedCells) -> None:
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput where nothing is bounded."""
-        if person.column is None and not measured.sums:
+        super().check_measured(records, measured)
+        if records.person.column is None and not measured.sums:
             raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
 
 
@@ -193,8 +205,9 @@ class AskedQuantiles(FoundFirst):
     beside = True
     said, under, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
 
-    def check_alone(self, person: Person, measured: CountedCells) -> None:
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for groups that are not declared, and for too many of them."""
+        super().check_measured(records, measured)
         groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.asked.by)
         if groups * len(self.asked.at) * len(self.asked.of) > MOST_QUANTILES:
             raise InvalidInput(

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.boundaries import Boundaries
+from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
 from dpdist.look import Look
@@ -142,6 +143,14 @@ class GrowingSeries:
         if self.former is None:
             return ()
         return (*self.former.guarantee.course.horizons, self.former.workload.queries)
+
+    def check_longer(self, queries: Workload) -> None:
+        """Accept queries over a horizon that is longer than every former one. Raises: InvalidInput."""
+        sizes = [each.shape[1] for each in (*self.horizons, queries)]
+        if sorted(set(sizes)) != sizes:
+            raise InvalidInput(
+                "every extension adds steps: 'extended_from' lists the former ends, oldest first, all before the domain's end"
+            )
 
     def published(self, queries: Workload) -> Workload:
         """The queries of the steps so far."""

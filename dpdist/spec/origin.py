@@ -8,15 +8,16 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
 from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
 from dpdist.records.extracts import Query, RecordTable
 from dpdist.records.pushed import COUNT, PushedDown
-from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
+from dpdist.records.sources import Hashing, Participations, PersonColumn, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
 from dpdist.spec.records import RecordsSpec
-from dpdist.spec.sources import InFiles
+from dpdist.spec.sources import InFiles, InQuery
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,23 @@ class Origin:
             table = replace(table, uses=uses, pushed=pushed)
         if pushed is None:
             return table, uses, self.records.types
-        return table, uses_of(domain, {}, None, "text", COUNT), {}
+        return table, uses_of(domain, {}, counts=COUNT), {}
 
     def pushed_down(self, domain: Domain) -> PushedDown | None:
         """What the database counts, None where it does not. Raises: InvalidInput for what a database does not count."""
         if not self.records.location.counted_there:
             return None
-        person = self.records.person
-        bounds = (person.most_records, person.most_groups, person.type, person.missing)
-        return PushedDown(domain, self.records.columns, person.column, *bounds)
+        return PushedDown(domain, self.records.columns, self.person, self.records.person.most_records)
+
+    @property
+    def person(self) -> PersonColumn | None:
+        """Who is behind a record."""
+        given, steps = self.records.person, None
+        if given.column is None:
+            return None
+        if given.participations is not None and self.series is not None:
+            steps = Participations(self.series, given.participations, given.separation)
+        return PersonColumn(given.column, given.type, given.missing, given.most_groups, steps)
 
     @property
     def counts_column(self) -> str | None:
@@ -98,8 +107,34 @@ class Origin:
 
     def uses(self, domain: Domain) -> dict[str, Use]:
         """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
-        person = self.records.person
-        return uses_of(domain, self.records.columns, person.column, person.type, self.counts_column)
+        return uses_of(domain, self.records.columns, self.person, self.counts_column)
+
+    def check_types(self, domain: Domain) -> None:
+        """Accept declared types that convert to what the columns are counted as. Raises: InvalidInput.
+
+        A query may read more columns from files than are counted.
+        """
+        given, uses = self.records, self.uses(domain) if self.table is not None else {}
+        person, counts = given.person.column, self.counts_column
+        used = {given.columns.get(part.name, part.name): part for part in domain.read}
+        known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
+        unknown = next((name for name in given.types if name not in known), None)
+        if unknown is not None:
+            raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
+        for name, kind in given.types.items():
+            allowed: tuple[ColumnType, ...] = ("text", "whole", "number", "date", "time", "boolean")
+            if name in used and used[name].edges:
+                allowed = ("text", "date", "time") if used[name].times is not None else ("text", "whole", "number")
+            elif name == person:
+                allowed = ("text", "whole")
+            elif name == counts:
+                allowed = ("text", "whole", "number")
+            if kind not in allowed:
+                those = ", ".join(map(repr, allowed))
+                raise InvalidInput(
+                    f"{name!r} is declared {kind!r}, which is not how it is counted; allowed are {those}: declare one of "
+                    "them, or call the column that a query computes something else"
+                )
 
     @cached_property
     def files(self) -> Source:
@@ -118,18 +153,11 @@ class Origin:
         )
         if self.counted:
             return found(counts=COUNT)
-        person, steps = self.records.person, None
-        if person.participations is not None and person.column is not None and self.series is not None:
-            steps = Participations(self.series, person.participations, person.separation)
         return found(
             columns=self.records.columns,
             header=self._in_files.header,
-            person=person.column,
-            most_records=person.most_records,
-            most_groups=person.most_groups,
-            participations=steps,
-            person_type=person.type,
-            person_missing=person.missing,
+            person=self.person,
+            most_records=self.records.person.most_records,
             counts=self.counts_column,
             grammar=self._in_files.grammar,
             types=self.records.types,

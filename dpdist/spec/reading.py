@@ -52,15 +52,7 @@ def load(
         return source
     if isinstance(source, ReleaseSpec):
         return _checked(source, {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
-    if isinstance(source, dict):
-        dated = _valid(_dated(source, period, "spec"), {}, "spec")
-        return _checked(dated, {}, "spec", folder or Path.cwd(), follow=follow, records=records, sizes=sizes)
-    if not isinstance(source, str | Path):
-        raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
-    path = Path(source)
-    content, lines = _mapping(path)
-    spec = _valid(_dated(content, period, str(path)), lines, str(path))
-    return _checked(spec, lines, str(path), path.resolve().parent, follow=follow, records=records, sizes=sizes)
+    return _checked(*_written(source, period, folder), follow=follow, records=records, sizes=sizes)
 
 
 def assumed(
@@ -74,12 +66,21 @@ def assumed(
         folder: as for ``load``.
     Raises: InvalidSpec.
     """
-    if isinstance(source, dict):
-        spec, place = _valid(_dated(source, period, "spec"), {}, "spec"), folder or Path.cwd()
-    else:
-        content, lines = _mapping(Path(source))
-        spec, place = _valid(_dated(content, period, str(source)), lines, str(source)), Path(source).resolve().parent
+    spec, _, _, place = _written(source, period, folder)
     return None if spec.assume is None else Assumptions(spec, spec.assume, place)
+
+
+def _written(
+    source: dict[str, Any] | str | Path, period: datetime.date | None, folder: Path | None
+) -> tuple[ReleaseSpec, Lines, str, Path]:
+    """The spec of a period, where its keys stand, what messages call it, and at which folder its paths start. Raises: InvalidSpec."""
+    if isinstance(source, dict):
+        return _valid(_dated(source, period, "spec"), {}, "spec"), {}, "spec", folder or Path.cwd()
+    if not isinstance(source, str | Path):
+        raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
+    path, name = Path(source), str(Path(source))
+    content, lines = _mapping(path)
+    return _valid(_dated(content, period, name), lines, name), lines, name, path.resolve().parent
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:

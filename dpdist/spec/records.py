@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.records.column_types import ColumnType
+from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.records.sources import PersonMissing, PersonType
-from dpdist.spec.chosen_bounds import PRIVATE, BoundSelectionSpec, ChosenBoundSpec, with_largest
+from dpdist.spec.chosen_bounds import PRIVATE, SHARE, BoundSelectionSpec, ShareSpec, with_largest
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
 from dpdist.spec.values import Exact, SpecPart, Text
@@ -119,6 +121,10 @@ class Person(SpecPart):
         """Which bound a ``selection`` chooses."""
         return "most_groups" if self.most_groups is not None else "most_records"
 
+    def with_chosen(self, bound: int | None) -> Person:
+        """With the bound that was chosen, or with the largest one, which stands there (None)."""
+        return self.model_copy(update={"selection": None, self.chosen: bound or getattr(self, self.chosen)})
+
     @property
     def bounds(self) -> dict[str, str | int | None]:
         """The bounds, as a protection has them."""
@@ -138,14 +144,10 @@ class Person(SpecPart):
         return self.most_records * (self.most_groups or 1)
 
 
-class LeftOutSpec(ChosenBoundSpec):
+class LeftOutSpec(ShareSpec):
     """Whether and how it is measured what the bounds of a release leave out."""
 
-    share: Exact = Field(
-        Fraction(1, 20),
-        description="the share of the release's budget that this spends, between 0 and 1",
-        examples=[0.05],
-    )
+    share: Exact = Field(Fraction(1, 20), description=SHARE, examples=[0.05])
     most: int = Field(
         1000,
         ge=1,
@@ -218,6 +220,24 @@ class RecordsSpec(OfKinds):
         "array holds the counts. Default: every row is a record",
         examples=[{"column": "visits", "of": "visits"}],
     )
+
+    @model_validator(mode="after")
+    def _counts_of_something(self) -> RecordsSpec:
+        """Records that were counted before belong to nobody any more."""
+        counts, array = self.counts, isinstance(self.location.format, ArrayFormat)
+        if counts is None:
+            if array:
+                name = Path(self.location.called).name
+                raise ValueError(f"{name} holds counts, not records: say what it counts, counts: {{of: ...}}")
+            return self
+        if counts.column is None and not array:
+            raise ValueError("name the column that says how many records a row stands for: counts: {column: ..., of: ...}")
+        if self.person.column is not None:
+            raise ValueError(
+                "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave "
+                "'person.column' out and say with 'most_records' how many one person has at most, or give the records themselves"
+            )
+        return self
 
     @property
     def csv_record(self) -> str | None:

@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
 from dpdist.domain.amounts import MOST_STEPS, Amounts, Bound
-from dpdist.spec.chosen_bounds import PRIVATE, ChosenBoundSpec, RangeSelectionSpec, with_largest
+from dpdist.spec.chosen_bounds import PRIVATE, SHARE, RangeSelectionSpec, ShareSpec, with_largest
 from dpdist.spec.values import Exact, Text, Titled
 
 MOST_PARTS = 1000
@@ -180,14 +180,10 @@ class SumSpec(Titled):
         return self.attribute(name, everywhere=True, records=1, squares=False)
 
 
-class QuantilesSpec(ChosenBoundSpec):
+class QuantilesSpec(ShareSpec):
     """Quantiles and medians of columns of amounts, by group: a part of the budget chooses each from all values of its range."""
 
-    share: Exact = Field(
-        Fraction(1, 2),
-        description="the share of the release's budget that the quantiles spend, between 0 and 1",
-        examples=[0.5],
-    )
+    share: Exact = Field(Fraction(1, 2), description=SHARE, examples=[0.5])
     of: dict[str, SumSpec] = Field(
         min_length=1,
         description="the columns, each with its range as under `sums`. The error hardly grows with the range: it may be far too wide",

@@ -22,7 +22,7 @@ from dpdist.strategies import linear
 from dpdist.strategies.barrier import conjugate_gradients
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
 from dpdist.strategies.linear import Array
-from dpdist.strategies.problem import EPSILON, Chain, Problem
+from dpdist.strategies.problem import EPSILON, Chain, FullRankProblem
 from dpdist.strategies.split import Spectrum, Split, decomposed, mean_square, split_of
 
 MEMORY = 5
@@ -249,7 +249,7 @@ class _Best:
 class _Record:
     """The steps of a solve, reported as they are taken, and the work in them: a decomposition of all parts counts as ``size``."""
 
-    def __init__(self, problem: Problem, split: Split, on_step: OnStep) -> None:
+    def __init__(self, problem: FullRankProblem, split: Split, on_step: OnStep) -> None:
         self.problem, self.split, self.on_step = problem, split, on_step
         self.history: list[Step] = []
         self.size = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
@@ -268,13 +268,12 @@ class _Record:
 
 
 def solve(
-    problem: Problem, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
+    problem: FullRankProblem, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
 ) -> tuple[Matrix, float, float, Solve]:
     """The optimal strategy of a full-rank problem.
 
     Returns: A over the kept cells; its cost and the lower bound, both of the scaled problem; the record.
     """
-    assert problem.gram is not None
     split = split_of(problem.gram, problem.chain)
     dual = problem.initial_dual if start is None else start
     if start is None and takes_newton_steps(split):

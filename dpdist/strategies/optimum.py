@@ -12,7 +12,7 @@ from dpdist.operators import Dense, Matrix
 from dpdist.strategies import barrier, fixed_point, linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, ignore
 from dpdist.strategies.bounds import dual_bound
-from dpdist.strategies.problem import Problem, problem_of
+from dpdist.strategies.problem import FullRankProblem, Problem, problem_of
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
@@ -178,12 +178,12 @@ def solve_dual(
 
     A fixed point that stalls (cells whose constraint is nearly slack) hands its weights to the barrier.
     """
-    if problem.full_rank:
+    if isinstance(problem, FullRankProblem):
         root, cost, lower, record = fixed_point.solve(
             problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
         )
         if record.stop == "converged":
-            return _strategy(problem, root, cost, lower, record, on_cells=True)
+            return DenseStrategy("coa", problem.over_all(root), cost * problem.scale, lower * problem.scale, record)
         if problem.chain is not None and record.stop == "stalled":  # its bound is rounded down further than LAPACK's
             assert record.dual is not None
             start, problem = problem.restrict(record.dual), replace(problem, chain=None)
@@ -191,11 +191,4 @@ def solve_dual(
     (mixing,), cost, lower, record = barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
     )
-    return _strategy(problem, mixing, cost, lower, record, on_cells=False)
-
-
-def _strategy(
-    problem: Problem, mixing: Matrix, cost: float, lower: float, record: Solve, *, on_cells: bool
-) -> DenseStrategy:
-    operator = problem.strategy_operator(mixing, on_cells=on_cells)
-    return DenseStrategy("coa", operator, cost * problem.scale, lower * problem.scale, record)
+    return DenseStrategy("coa", problem.mixed(mixing), cost * problem.scale, lower * problem.scale, record)

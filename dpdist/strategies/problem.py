@@ -7,6 +7,7 @@ basis gives a thin factor without an n x n gram.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -154,28 +155,29 @@ class Summand:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(ABC):
     """V over the distinct, queried cells, with V scaled to a mean diagonal of 1.
 
     Attributes:
-        gram: V of the kept cells, (k, k); None when only the factor is at hand.
-        thin: F with V = F'F, (rank, k), full row rank; None for a full-rank gram, whose factor is rarely needed.
         initial_dual: the first guess of the dual weights: diag(V)^1/2 at full rank, where it takes no eigen-decomposition, else
             diag(V^1/2).
         scale: costs of the scaled problem times this are costs of the original.
         place: kept cell of every original cell, -1 for cells without queries.
-        chain: V's closed form where its inverse is tridiagonal.
-        basis: the workload's integer basis, when there is one, and the map from its coordinates to the factor.
     """
 
-    gram: Matrix | None
-    thin: Matrix | None
     initial_dual: Matrix
     scale: float
     place: Matrix
-    chain: Chain | None = None
-    basis: Basis | None = None
-    coordinate_factor: Matrix | None = None
+
+    @property
+    @abstractmethod
+    def factor(self) -> Matrix:
+        """F with V = F'F, (rank, k)."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Numerical rank of V."""
 
     @property
     def cells(self) -> int:
@@ -183,28 +185,9 @@ class Problem:
         return int(self.initial_dual.size)
 
     @property
-    def full_rank(self) -> bool:
-        """Whether V is numerically of full rank."""
-        return self.thin is None
-
-    @cached_property
-    def factor(self) -> Matrix:
-        """F with V = F'F, (rank, k)."""
-        if self.thin is not None:
-            return self.thin
-        assert self.gram is not None
-        values, vectors = linear.eigh(self.gram)
-        return linear.contiguous(linear.like(vectors, np.sqrt(np.maximum(values, 0.0)))[:, None] * vectors.T)
-
-    @property
     def summands(self) -> tuple[Summand, ...]:
         """V as one block."""
         return (Summand(self.factor),)
-
-    @property
-    def rank(self) -> int:
-        """Numerical rank of V."""
-        return self.cells if self.thin is None else int(self.thin.shape[0])
 
     def expand(self, dual: Matrix) -> Matrix:
         """Dual weights of the kept cells as weights of all cells: each class of equal cells shares its weight."""
@@ -221,17 +204,76 @@ class Problem:
             )
         return np.bincount(self.place[self.place >= 0], weights=dual[self.place >= 0], minlength=self.cells)
 
-    def strategy_operator(self, mixing: Matrix, *, on_cells: bool) -> Operator:
-        """A over all original cells, from A over the kept cells or from A = mixing F (``on_cells=False``)."""
-        if not on_cells and self.basis is not None and self.basis.operator is not None:
-            assert self.coordinate_factor is not None
-            return Product(Dense(mixing @ self.coordinate_factor), self.basis.operator)
-        kept = linear.on_host(mixing if on_cells else mixing @ self.factor)
+    def mixed(self, mixing: Matrix) -> Operator:
+        """A = mixing F over all original cells."""
+        return self.over_all(mixing @ self.factor)
+
+    def over_all(self, rows: Matrix) -> Operator:
+        """A over all original cells, from A over the kept ones."""
+        kept = linear.on_host(rows)
         if self.place.size == kept.shape[1] and (self.place == np.arange(self.place.size)).all():
             return Dense(kept)
         full = np.zeros((kept.shape[0], self.place.size))
         full[:, self.place >= 0] = kept[:, self.place[self.place >= 0]]
         return Dense(full)
+
+
+@dataclass(frozen=True)
+class FullRankProblem(Problem):
+    """V of full rank, numerically.
+
+    Attributes:
+        gram: V of the kept cells, (k, k).
+        chain: V's closed form where its inverse is tridiagonal.
+    """
+
+    gram: Matrix
+    chain: Chain | None = None
+
+    @cached_property
+    def factor(self) -> Matrix:
+        """Of an eigen-decomposition: it is rarely needed."""
+        values, vectors = linear.eigh(self.gram)
+        return linear.contiguous(linear.like(vectors, np.sqrt(np.maximum(values, 0.0)))[:, None] * vectors.T)
+
+    @property
+    def rank(self) -> int:
+        return self.cells
+
+
+@dataclass(frozen=True)
+class ThinProblem(Problem):
+    """V = F'F.
+
+    Attributes:
+        thin: F, (rank, k), of full row rank.
+    """
+
+    thin: Matrix
+
+    @property
+    def factor(self) -> Matrix:
+        return self.thin
+
+    @property
+    def rank(self) -> int:
+        return int(self.thin.shape[0])
+
+
+@dataclass(frozen=True)
+class BasisProblem(ThinProblem):
+    """V by a workload's integer basis.
+
+    Attributes:
+        operator: B.
+        coordinates: the map from its coordinates to the factor.
+    """
+
+    operator: Operator
+    coordinates: Matrix
+
+    def mixed(self, mixing: Matrix) -> Operator:
+        return Product(Dense(mixing @ self.coordinates), self.operator)
 
 
 def problem_of(workload: Workload | Matrix) -> Problem:
@@ -262,17 +304,19 @@ def _from_gram(gram: Matrix) -> Problem:
     small /= scale  # gram_in_place made a copy
     chain = chain_of(small) if linear.is_numpy(small) else None
     if chain is not None or _safely_definite(small):
-        return Problem(small, None, np.sqrt(linear.diagonal(small)), scale, place, chain)
+        return FullRankProblem(np.sqrt(linear.diagonal(small)), scale, place, small, chain)
     thin = _pivoted_factor(small)
     if thin is not None:
         values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
         right = vectors.T @ thin
         roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
         dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
-        return Problem(None, thin, np.maximum(dual, EPSILON * roots.sum()), scale, place)
+        return ThinProblem(np.maximum(dual, EPSILON * roots.sum()), scale, place, thin)
     values, vectors = linear.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
-    return Problem(small if factor is None else None, factor, dual, scale, place)
+    if factor is None:
+        return FullRankProblem(dual, scale, place, small)
+    return ThinProblem(dual, scale, place, factor)
 
 
 def _from_basis(basis: Basis) -> Problem:
@@ -290,7 +334,8 @@ def _from_basis(basis: Basis) -> Problem:
     roots = np.sqrt(np.maximum(outer_values, EPSILON * outer_values[-1]))
     dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
     place = _class_of_cells(basis, cells)
-    return Problem(None, factor, dual, scale, place, None, basis, coordinate_factor)
+    assert basis.operator is not None
+    return BasisProblem(dual, scale, place, factor, basis.operator, coordinate_factor)
 
 
 def root_of(gram: Matrix) -> Matrix:
@@ -391,4 +436,4 @@ def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
     return np.sort(first), rank[label]
 
 
-__all__ = ["Problem", "Summand", "problem_of", "root_of"]
+__all__ = ["FullRankProblem", "Problem", "Summand", "problem_of", "root_of"]

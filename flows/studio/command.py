@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dpdist.errors import InvalidInput
+from flows.options import NamesInFirstRow
 from flows.terminal import err
 
 
@@ -18,10 +19,7 @@ def studio(
         Path | None,
         typer.Option("--records", help="a file or folder of records, of which names and types of columns are read"),
     ] = None,
-    names_in_first_row: Annotated[
-        bool,
-        typer.Option("--names-in-first-row", help="the first row of CSV files holds the columns' names, and is no record"),
-    ] = False,
+    names_in_first_row: NamesInFirstRow = False,
     port: Annotated[int, typer.Option(help="the port at 127.0.0.1. Default: any that is free", min=0, max=65535)] = 0,
 ) -> None:
     """Plan a release on a page of this machine, before anything is spent; no value of a record is read."""

@@ -15,9 +15,10 @@ from dpdist.domain import Attribute, Domain, Level, even_edges
 from dpdist.errors import InvalidInput
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
 from dpdist.page import measurement
-from dpdist.page.measurement import Measurement
+from dpdist.page.measurement import Evidence, Measurement
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
+from dpdist.workloads import marginals
 
 LAND = Level("land", ("North", "South"), (0, 0, 1))
 DOMAIN = Domain((Attribute("city", categories=("Kiel", "Hamburg", "Ulm"), missing="unknown", levels=(LAND,)),))
@@ -62,7 +63,7 @@ def test_a_group_that_a_level_lacks_is_refused() -> None:
 def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
     space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.arange(4))
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement.write(Measurement(space, DOMAIN, Noise(GAUSSIAN, 5)), "levels", file)
+        measurement.write(Measurement(space, DOMAIN, Noise(GAUSSIAN, 5)), Evidence(marginals(DOMAIN, 1)), "levels", file)
     assert measurement.read(tmp_path / "measurement.npz").domain == DOMAIN
 
 
@@ -103,7 +104,8 @@ def test_a_domain_of_even_bins_comes_back_as_it_was(tmp_path: Path) -> None:
     )
     space = ProductSpace((OpenTerm((1,), (Cells(2),)),), domain.shape, np.arange(2.0))
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 5)), "even", file)
+        asked = Evidence(marginals(domain, 1, among=("born",)))
+        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 5)), asked, "even", file)
     found = measurement.read(tmp_path / "measurement.npz").domain
     assert found == domain
     edges = found.attributes[0].edges

@@ -12,7 +12,7 @@ from dpdist.arrays.vector import Held
 from dpdist.asking.products import functionals, products_of
 from dpdist.errors import InvalidInput
 from dpdist.page import measurement
-from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.page.measurement import MOST_BYTES, Evidence, Measurement
 from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from tests.contracts.cases import CASES
@@ -52,7 +52,7 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
         less = planned.grid.space(Held(z), domain.shape, half)
         assert z.nbytes + sum(8 * each.size for each in less.facts()[1].values()) <= half
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), "contract", file)
+        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), Evidence(planned.workload), "contract", file)
     read = measurement.read(tmp_path / "measurement.npz")
     assert [(each.name, *each.labels) for each in read.domain.attributes] == [
         (each.name, *each.labels) for each in domain.attributes

@@ -30,7 +30,7 @@ from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.model_intervals import distance_behind, largest_distances
 from dpdist.grids.rounds import Rounds, RoundsGrid, rounds_grid
 from dpdist.grids.space import Functionals
-from dpdist.grids.table_model import margin
+from dpdist.grids.table_model import first_holding, margin
 from dpdist.machine.objects import place_at
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.privacy.accounting import Loss
@@ -422,7 +422,7 @@ def reread(draws: int) -> list[float]:
     for number in range(draws):
         found = grid.found(rounds_of(grid, cells, number).values())
         for axes, value in (((0, 3), truth[0, 2]), ((0,), truth[0].sum())):
-            if found.first(axes) is not None:
+            if first_holding(found.weights, axes) is not None:
                 vectors = {axis: np.eye(SHAPE[axis])[[2 * (axis == 3)]] for axis in axes}
                 read = found.read(Functionals(np.ones(1), np.zeros(1, dtype=int), vectors, 1))
                 out.append(float((read.values[0] - value) / math.sqrt(read.squares[0]) / noise.deviation))

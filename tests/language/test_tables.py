@@ -143,7 +143,6 @@ def test_questions_call_what_they_ask_for_by_its_title() -> None:
     with speaking("de"):
         assert asked(method)[1] == "Anzahlen bis einschließlich jedes Wertes von Origin"
         assert "Country; region nach counts" in asked(method)[0]
-    assert asked({}) == []
     assert [titled(name, method) for name in ("wage", "region", "other")] == ["Hourly wage", "region", "other"]
 
 

@@ -132,11 +132,6 @@ def test_what_means_the_same_is_compared(tmp_path: Path, content: dict[str, Any]
     assert comparison.newest_pair([first, second]) == (first, second)
 
 
-def test_a_certificate_without_a_meaning_is_compared_with_none() -> None:
-    one, other = (Edition(Path(name), {"release": name, "period": None, "method": {"counted": "x"}}) for name in "ab")
-    assert one.quantity == one.quantity != other.quantity
-
-
 def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: Path) -> None:
     """The reproduced fault: "361 fewer customers than in the period of c1", where c1 counted records. The docs recommend this pair."""
     person = {"column": "person", "most_groups": 2}

@@ -54,7 +54,9 @@ def certificate(release: str, **facts: object) -> Edition:
         "period": None,
         "stream": None,
         "measurements": {release: f"digest of {release}"},
-        "method": {"counted": "records", "meaning": "the same"},
+        "dataset": "people",
+        "privacy": {"unit": "records"},
+        "method": {"counted": "records", "meaning": "the same", "attributes": {}},
     }
     return Edition(Path(release), {**known, **facts})
 

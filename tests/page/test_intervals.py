@@ -84,7 +84,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
 @pytest.mark.parametrize(("error", "shown"), [(None, "not known"), (0.25, "0.25")])
 def test_a_mean_s_standard_error_is_shown_where_it_is_known(error: float | None, shown: str) -> None:
     row = {"group": "g", "query": "q", "mean": 3.0, "low_95": 2.51, "high_95": 3.49, "standard_error": error}
-    (texts,) = means.listed(pa.Table.from_pylist([row]), Words("records", {}), (), "mean")
+    (texts,) = means.listed(pa.Table.from_pylist([row]), Words("records", {}), ())
     assert texts["standard_error"] == shown
 
 

@@ -125,8 +125,8 @@ def test_a_pair_that_is_refused_without_need_is_found(monkeypatch: pytest.Monkey
         if job.measured.sums and job.source.records.counts is not None:
             raise InvalidInput("'sums' go without 'counts'")
 
-    true = checks._check_counts
-    monkeypatch.setattr(checks, "_check_counts", lambda job: (true(job), needless(job)))
+    true = checks._check_array
+    monkeypatch.setattr(checks, "_check_array", lambda job: (true(job), needless(job)))
     choice = {"quantities": "sums", "sources": "counts in files"}
     found = refusal(choice)
     assert found is not None

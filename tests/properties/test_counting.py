@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpdist.page import report
-from dpdist.records.sources import Source
+from dpdist.records.sources import PersonColumn, Source
 from tests import small
 from tests.often import first_of
 
@@ -155,20 +155,19 @@ PAIRS: dict[str, tuple[Question, Question]] = {
 
 
 def test_every_part_of_a_source_has_a_pair() -> None:
-    assert {field.name for field in fields(Source) if field.compare} == {
+    assert {field.name for kind in (Source, PersonColumn) for field in fields(kind) if field.compare} == {
         *PAIRS,
-        "person_missing",
-        "person_type",
-        "snapshot",
-        "types",
+        *("name", "type", "missing", "snapshot", "types"),
     }, "a new part of Source needs a pair of questions here"
 
 
 def test_persons_told_apart_in_another_way_are_another_question() -> None:
     kinds: tuple[Any, ...] = ("text", "integer")
-    assert len({Source((("file", "0" * 64),), {}, person="person", person_type=kind).digest for kind in kinds}) == 2
+    assert len({Source((("file", "0" * 64),), {}, person=PersonColumn("person", kind)).digest for kind in kinds}) == 2
     missing: tuple[Any, ...] = (None, "drop", "each")
-    assert len({Source((("file", "0" * 64),), {}, person="person", person_missing=each).digest for each in missing}) == 3
+    assert (
+        len({Source((("file", "0" * 64),), {}, person=PersonColumn("person", missing=each)).digest for each in missing}) == 3
+    )
 
 
 def test_columns_of_another_type_are_another_question() -> None:

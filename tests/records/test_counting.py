@@ -59,7 +59,7 @@ def left_in(store: Path) -> list[Path]:
 
 def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, CountSummary]:
     with closing(Store(tmp_path / "store")) as store:
-        source = source_of(location, columns={}, **options)
+        source = source_of(location, columns={}, **small.whose(**options))
         stored, tally = count(source, domain, store, engine.inline(), root=ROOT)
         return store.read(stored), tally
 
@@ -208,7 +208,7 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
 def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[int, ...], ...], person: str | None) -> None:
     """Sparse pairs dealt out by ranges of positions, several times a task, give the bytes of the dense count."""
     small.write(tmp_path)
-    source = source_of(tmp_path / "records.parquet", columns={}, person=person)
+    source = source_of(tmp_path / "records.parquet", columns={}, **small.whose(person))
     found = []
     for memory in (2**33, 10**6):
         store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
@@ -224,7 +224,7 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
 def test_totals_of_persons_beyond_memory_are_the_same(tmp_path: Path) -> None:
     """Pairs of all tables, dealt out by ranges of positions and by persons in several parts."""
     small.write(tmp_path)
-    source = source_of(tmp_path / "records.parquet", columns={}, person="person", most_records=1, most_groups=2)
+    source = source_of(tmp_path / "records.parquet", columns={}, **small.whose("person", most_groups=2))
     domain = Domain(tuple(replace(each, labels=each.labels[: each.values], total="all") for each in DOMAIN.attributes))
     found = []
     for memory in (2**33, 10**6):
@@ -245,7 +245,7 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
     """What a run that was killed between dealing and counting leaves: sealed, and no dictionary finds a person below the seal."""
     table = pa.table({"age": [1, 2], "sex": ["f", "m"], "work": ["a", "b"], "mail": MAILS})
     pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
-    source = replace(source_of(tmp_path / "x.parquet", columns={}, person="mail"), person_type="text")
+    source = source_of(tmp_path / "x.parquet", columns={}, **small.whose("mail"))
     left = []
     for run in range(2):
         store, key = Store(tmp_path / f"store-{run}"), RunKey.fresh()
@@ -292,7 +292,7 @@ def test_counting_lists_nothing_and_shares_no_folder(
 ) -> None:
     """Files of a shared folder were globbed for every range, which is quadratic: what was dealt out is known by its index."""
     small.write(tmp_path)
-    source = source_of(tmp_path / "records.parquet", columns={}, person=person)
+    source = source_of(tmp_path / "records.parquet", columns={}, **small.whose(person))
     store = Store(tmp_path / "store", Sizes(shard_bytes=8 * 16, pending_pairs=500))
     some = engine.Engine(workers=2, memory_bytes=10**6, threads=1, connect=None, local=True)
     written: list[str] = []
@@ -336,13 +336,13 @@ TEXTS = pa.array(["1", "01", "1.0"])
     ("columns", "declared", "kept"),
     [
         ((pa.array([1, 1]), "1|01"), {}, 2),  # text, whatever the first file holds
-        ((pa.array([1, 1]), "1|01"), {"person_type": "integer"}, 1),
+        ((pa.array([1, 1]), "1|01"), {"type": "integer"}, 1),
         (("1", pa.array([1])), {}, 1),
         ((pa.array([1]), TEXTS), {}, 3),
         ((pa.array([1]), pa.array([1]).cast(pa.decimal128(30, 2))), {}, 1),
         ((pa.array([1], pa.int8()), pa.array([1], pa.uint64())), {}, 1),
         (("1|01", TEXTS), {}, 3),  # text is text
-        (("1|01", pa.array([1])), {"person_type": "integer"}, 1),
+        (("1|01", pa.array([1])), {"type": "integer"}, 1),
         ((TEXTS, TEXTS.cast(pa.large_string()).slice(1), TEXTS.dictionary_encode().take(pa.array([0, 1]))), {}, 3),
         ((TEXTS, pa.array(["1"]).cast(pa.string_view())), {}, 3),
         ((pa.array([2, 1]).dictionary_encode(), pa.array([1])), {}, 2),
@@ -365,12 +365,12 @@ def test_one_person_is_one_in_all_files(
         ),
         (
             (pa.array([1.0, float("nan")]),),
-            {"person_type": "integer"},
+            {"type": "integer"},
             "file 1 of .*/: .* holds numbers; persons are named by",
         ),
         ((pa.array([True]),), {}, "holds yes or no"),
-        ((pa.array([1]), pa.array(["1.5"])), {"person_type": "integer"}, "file 2 of .*/: .* or others than whole numbers"),
-        ((pa.array([1]), pa.array(["x"])), {"person_type": "integer"}, "file 2 of .*/: .* or others than whole numbers"),
+        ((pa.array([1]), pa.array(["1.5"])), {"type": "integer"}, "file 2 of .*/: .* or others than whole numbers"),
+        ((pa.array([1]), pa.array(["x"])), {"type": "integer"}, "file 2 of .*/: .* or others than whole numbers"),
         ((pa.array(["a", ""]),), {}, "file 1 of .*/: the person column 'person' has missing values"),
         ((pa.array(["a", None]),), {}, "has missing values"),
         (("a|",), {}, "file 1 of .*/: the person column 'person' has missing values"),
@@ -467,7 +467,7 @@ def test_records_without_a_person_are_left_out_or_are_persons(
     table = pa.table({"work": list("abacb"), "who": pa.array(["ann", "bob", None, "ann", ""])})
     pyarrow.parquet.write_table(table, data / "1.parquet", row_group_size=3)
     pyarrow.parquet.write_table(table.append_column("x", pa.array([1] * 5)), data / "2.parquet", row_group_size=3)
-    counts, tally = counted(tmp_path, data, domain, person="who", person_missing=missing)
+    counts, tally = counted(tmp_path, data, domain, person="who", missing=missing)
     assert counts.tolist() == kept
     assert (tally.read, tally.dropped, tally.read - tally.dropped - tally.beyond_bound) == (10, dropped, sum(kept))
 
@@ -479,7 +479,7 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
         pa.table({"work": ["ann's", "nobody's", "nobody's"], "who": pa.array(["ann", None, None])}), path
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
-    source = source_of(path, columns={}, person="who", person_missing=missing)
+    source = source_of(path, columns={}, **small.whose("who", missing=missing))
     found = names_of(in_parts(source, domain, tmp_path), "work", frozenset(), 9)
     assert list(found.names) == selected
     assert found.counts.tolist() == [1, 2][: len(selected)]

@@ -95,7 +95,7 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
     table = small.records()
     written(table, path)
     shutil.copy(path, saved)
-    source = source_of(path, columns={}, person=person, most_records=9)
+    source = source_of(path, columns={}, **small.whose(person, most_records=9))
     written(table[:300], tmp_path / f"small-{form}")
     (tmp_path / f"small-{form}").rename(other)
     change(path, other)

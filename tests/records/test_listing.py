@@ -48,7 +48,7 @@ def damaged(content: bytes, start: int) -> bytes:
 
 
 def counted(tmp_path: Path, location: Path, **options: object) -> CountSummary:
-    source = source_of(location, columns={}, **options)
+    source = source_of(location, columns={}, **small.whose(**options))
     return count(
         source,
         DOMAIN,

@@ -18,6 +18,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.records import pushed
 from dpdist.records.extracts import Query
 from dpdist.records.pushed import COUNT, DIALECTS, PushedDown
+from dpdist.records.sources import PersonColumn
 from dpdist.records.used import uses_of
 from dpdist.spec import load
 from tests import small
@@ -118,7 +119,7 @@ def test_every_value_counts_where_the_reader_counts_it(domain: Domain, dialect: 
 def bounded(
     table: pa.Table, most_records: int, most_groups: int | None, dialect: str = "duckdb"
 ) -> dict[tuple[str | None, ...], int]:
-    return cells(PushedDown(DOMAIN, {}, "person", most_records, most_groups, person_missing="drop"), table, dialect)
+    return cells(PushedDown(DOMAIN, {}, PersonColumn("person", "text", "drop", most_groups), most_records), table, dialect)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_person_counts_up_to_the_bounds_and_changes_nothing_of_others(most_rec
 def test_true_however_it_is_written_is_one_group_of_a_person() -> None:
     table = pa.table({"word": ["True", "true", "TRUE", "false"], "person": ["a"] * 4})
     domain = Domain((Attribute("word", categories=("True", "False")),))
-    found = cells(PushedDown(domain, {}, "person", 1, 2, person_missing="drop"), table)
+    found = cells(PushedDown(domain, {}, PersonColumn("person", "text", "drop", 2)), table)
     assert found == {("true",): 1, ("false",): 1}
 
 
@@ -160,18 +161,18 @@ def test_persons_are_told_apart_by_every_letter_and_missing_ones_as_the_spec_say
     table = values()
     persons = [person or "" for person in table["person"].to_pylist()]
     for missing, expected in (("drop", 3), ("each", 3 + persons.count(""))):
-        sql = PushedDown(domain, {}, "person", 1, person_missing=missing).select(
+        sql = PushedDown(domain, {}, PersonColumn("person", missing=missing)).select(
             "SELECT word, person COLLATE NOCASE AS person FROM visit", DIALECTS["duckdb"]
         )
         assert sum(asked(sql, table).values()) == expected
     whole = pa.table({"word": ["f"] * 3, "person": ["01", "1", " 1"]})
-    integer = PushedDown(domain, {}, "person", 1, person_type="integer", person_missing="drop")
+    integer = PushedDown(domain, {}, PersonColumn("person", "integer", "drop"))
     assert sum(cells(integer, whole).values()) == 1
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
 def test_the_select_for_databases_that_are_not_here_is_as_it_was_read(dialect: str) -> None:
-    sql = PushedDown(DOMAINS[0], {"word": 'w`or"d'}, "card", 3, 2, "text", "each").select(
+    sql = PushedDown(DOMAINS[0], {"word": 'w`or"d'}, PersonColumn("card", "text", "each", 2), 3).select(
         "SELECT * FROM visits", DIALECTS[dialect]
     )
     assert f"{sql}\n" == (GOLDENS / f"{dialect}.sql").read_text()
@@ -186,9 +187,9 @@ def test_postgresql_counts_the_same_cells(postgres: Server, tmp_path: Path, monk
         f"CREATE TABLE visit (age int, sex text, work text, person text); INSERT INTO visit VALUES {rows}", name
     )
     monkeypatch.setenv("SHOP", url.replace("+psycopg", ""))
-    uses = uses_of(DOMAIN, {}, None, "text", COUNT)
+    uses = uses_of(DOMAIN, {}, counts=COUNT)
     for number, most_groups in enumerate((None, 2)):
-        pushed_down = PushedDown(DOMAIN, {}, "person", 2, most_groups, person_missing="drop")
+        pushed_down = PushedDown(DOMAIN, {}, PersonColumn("person", "text", "drop", most_groups), 2)
         found = read(Query(ROWS, "SHOP", tmp_path, pushed=pushed_down), tmp_path / "home", str(number), uses)
         rows_back = pyarrow.parquet.read_table(found.path).to_pylist()
         expected = bounded(TABLE, 2, most_groups)

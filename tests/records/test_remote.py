@@ -53,7 +53,7 @@ TABLE = small.records()
 
 def counted(tmp_path: Path, location: str | Path, **options: Any) -> tuple[np.ndarray, CountSummary]:
     store = Store(tmp_path / "store")
-    source = source_of(location, columns={}, **options)
+    source = source_of(location, columns={}, **small.whose(**options))
     stored, tally = count(source, DOMAIN, store, engine.inline(), root=ROOT)
     return store.read(stored), tally
 
@@ -203,7 +203,7 @@ def partitioned(folder: Path) -> Path:
 def test_folders_name_columns_as_hive_does(person: str | None, s3: str, tmp_path: Path) -> None:
     folder, given = (
         partitioned(tmp_path / "hive"),
-        {"attributes": DOMAIN.names, "person": person, "person_type": "integer"},
+        {"attributes": DOMAIN.names, "person": person, "type": "integer"},
     )
     (tmp_path / "records.parquet").write_bytes(content("parquet"))
     found, tally = counted(tmp_path, folder, **given)
@@ -216,7 +216,10 @@ def test_folders_name_columns_as_hive_does(person: str | None, s3: str, tmp_path
     np.testing.assert_array_equal(remote, found)
     assert other == tally
     url = f"{s3}/{tmp_path.name}/hive"
-    assert source_of(url, columns={}, **given).digest == source_of(folder, columns={}, **given).digest
+    assert (
+        source_of(url, columns={}, **small.whose(**given)).digest
+        == source_of(folder, columns={}, **small.whose(**given)).digest
+    )
 
 
 def test_numbers_dates_nulls_and_escaped_texts_of_folders(tmp_path: Path) -> None:
@@ -260,7 +263,7 @@ def test_folders_that_contradict_files_are_refused(
         path.write_bytes(content("csv", kept))
 
     def counts() -> None:
-        source = source_of(tmp_path / "hive", attributes=DOMAIN.names, **{"columns": {}, **given})
+        source = source_of(tmp_path / "hive", attributes=DOMAIN.names, **small.whose(**{"columns": {}, **given}))
         count(source, DOMAIN, Store(tmp_path / "store"), engine.inline(), root=ROOT)
 
     with pytest.raises(DpdistError, match=said):

@@ -23,7 +23,7 @@ from dpdist.records.column_types import ColumnType
 from dpdist.records.counting import count
 from dpdist.records.extracts import DeltaTable, Query, RecordTable, extracted
 from dpdist.records.formats import json_lines
-from dpdist.records.sources import Source, source_of
+from dpdist.records.sources import PersonColumn, Source, source_of
 from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
 from dpdist.records.used import uses_of
 from dpdist.spec import load
@@ -44,14 +44,23 @@ def of(name: str, *categories: str) -> Attribute:
 
 def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarray:
     """All counts of files, the last two cells of an attribute of categories being missing and other values."""
-    source: Source = source_of(place, columns={}, attributes=domain.names, **given)
+    source: Source = source_of(place, columns={}, attributes=domain.names, **small.whose(**given))
     store = Store(work / "store")
     return store.read(count(source, domain, store, engine.inline(), root=ROOT)[0])
 
 
 def extract(table: RecordTable, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
     work.mkdir(exist_ok=True, parents=True)
-    return extracted(table, "r", work / "records", work, ROOT, 2**30, uses_of(domain, {}, person, "text", None), types).path
+    return extracted(
+        table,
+        "r",
+        work / "records",
+        work,
+        ROOT,
+        2**30,
+        uses_of(domain, {}, None if person is None else PersonColumn(person)),
+        types,
+    ).path
 
 
 SAME = [

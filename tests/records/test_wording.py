@@ -46,8 +46,7 @@ OF_THE_SPEC = {
     "self.connection",
     "self.table",
     "snapshot",
-    "source.person",
-    "source.person_type",
+    "column.name",  # the column of persons
     "times.every",
     "each.name",  # of pushed: an attribute
     "twice[0]",
@@ -63,7 +62,7 @@ FIXED = {
     "MOST_VALUES",
     "DEFAULTS[name]",  # of an environment variable
     "text",  # of an environment variable
-    "'no person column' if source.person is None else f'up to {found}'",
+    "'no person column' if person is None else f'up to {found}'",
     "_what(error)",
     "STRICT",  # of csv_grammar
     "declare",
@@ -86,7 +85,7 @@ FIXED = {
     "reason(error)",
     "said",
     "shown",
-    "'no person column' if source.person is None else f'up to {source.most_records}'",
+    "'no person column' if person is None else f'up to {source.most_records}'",
     "source.most_records",
 }
 """Words of a few, and numbers that no record decides."""

@@ -299,7 +299,7 @@ def test_means_and_sums_are_published_shown_and_asked_for_alike(
     ("point", "name"),
     [
         ("dpdist.privacy.noise.Noise", "draw"),
-        pytest.param("dpdist.release.publish", "published_measurement", marks=pytest.mark.slow),
+        pytest.param("dpdist.release.publish", "published_measurements", marks=pytest.mark.slow),
         pytest.param("dpdist.privacy.ledger.Ledger", "commit", marks=pytest.mark.slow),
     ],
 )

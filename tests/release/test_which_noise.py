@@ -16,7 +16,7 @@ from dpdist.grids.base import Grid
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.distributions import Kind
+from dpdist.privacy.distributions import GAUSSIAN, Kind
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
@@ -122,7 +122,7 @@ def test_without_a_number_the_cap_holds_as_many_releases_as_before(tmp_path: Pat
 def test_equal_shares_fill_the_cap_by_the_rule_of_the_ledger(epsilon: float, kind: Kind) -> None:
     cap = Cap(epsilon=Fraction(epsilon), delta=Fraction(1, 10**6))
     for releases in (1, 3, 40, 500):
-        share = cap.equal_share(kind.value, releases)
+        share = cap.equal_rho(releases) if kind is GAUSSIAN else cap.equal_epsilon(releases)
         below, above = (Fraction(share * factor).limit_denominator(10**12) for factor in (1 - 1e-4, 1 + 1e-4))
         loss = Loss.gaussian if kind == Kind.GAUSSIAN else Loss.laplace
         assert cap.room(loss(above)) < releases <= cap.room(loss(below))

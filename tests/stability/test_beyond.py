@@ -16,6 +16,7 @@ from dpdist.privacy.beyond import UNIT, Beyond, beyond
 from dpdist.privacy.protection import Protection
 from dpdist.records import beyond as counting
 from dpdist.records import sources
+from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
 
@@ -43,7 +44,7 @@ def rule_of(bounds: dict[str, Any], neighbours: Any, budget: Loss) -> Beyond:
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir(parents=True)
     bounds = BOUNDS[name]
-    source = sources.source_of(form(data, folder), columns={}, **bounds)
+    source = sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
     return counting.beyond_bounds(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
 

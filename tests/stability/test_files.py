@@ -102,7 +102,7 @@ class Pipeline:
             where = FORMS[form][0](data, folder)
             column = "n" if form == "counts, clip" else None
             source = sources.source_of(
-                where, columns={}, person=protection.person, most_records=protection.most_records, counts=column
+                where, columns={}, **small.whose(protection.person, most_records=protection.most_records, counts=column)
             )
             found, _ = counting.count(
                 source,

@@ -50,7 +50,9 @@ def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.nd
     folder.mkdir()
     person = made.job.source.records.person
     source = sources.source_of(
-        form(data, folder), columns={}, person="who", most_records=person.most_records, most_groups=person.most_groups
+        form(data, folder),
+        columns={},
+        **small.whose("who", most_records=person.most_records, most_groups=person.most_groups),
     )
     store = Store(folder / "store")
     stored, _ = counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
@@ -188,7 +190,7 @@ def test_a_group_is_one_whatever_the_amounts_of_its_records_are(groups: int, mos
     domain = Domain((Attribute("b", categories=("x", "y")), amounts))
     rows = np.zeros(3, dtype=HASHED)
     rows["cell"] = [0, 3, amounts.kinds + 1]
-    source = sources.Source((), {}, person="who", most_records=most, most_groups=groups)
+    source = sources.Source((), {}, person=sources.PersonColumn("who", most_groups=groups), most_records=most)
     assert sorted(persons.kept_records(source, domain, rows).tolist()) == places
 
 

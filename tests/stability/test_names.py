@@ -21,6 +21,7 @@ from dpdist.privacy.selection import selection
 from dpdist.records import beyond as counting
 from dpdist.records import names, sources
 from dpdist.records.names import Names, names_of
+from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
 
@@ -43,7 +44,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection) -> dict
         "most_records": protection.most_records,
         "counts": "n" if form == "counts" else None,
     }
-    source = sources.source_of(where, columns={}, **facts)
+    source = sources.source_of(where, columns={}, **small.whose(**facts))
     found = names_of(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), 100)
     return dict(zip(found.names, found.counts.tolist(), strict=True))
 

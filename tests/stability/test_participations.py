@@ -119,11 +119,7 @@ def counts(data: tuple[Record, ...], made: Plan) -> np.ndarray:
     spec = made.job
     one = len(spec.measured.domain.shape) == 1
     rows["cell"] = [step if one else 2 * step + "xy".index(series) for _, step, series in data]
-    kept = (
-        slice(None)
-        if spec.source.files.person is None
-        else persons.kept_records(spec.source.files, spec.measured.domain, rows)
-    )
+    kept = persons.kept_records(spec.source.files, spec.measured.domain, rows)
     return np.bincount(rows["cell"][kept], minlength=spec.measured.domain.shape[0] * (1 if one else 2))
 
 
@@ -273,9 +269,8 @@ def test_files_are_counted_so(tmp_path: Path) -> None:
         source = sources.source_of(
             tmp_path / f"{number}.parquet",
             columns={},
-            person="who",
+            person=made.job.source.person,
             most_records=2,
-            participations=made.job.source.files.participations,
         )
         stored, _ = counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
         np.testing.assert_array_equal(store.read(stored), counts(data, made))

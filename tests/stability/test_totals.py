@@ -177,7 +177,7 @@ def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 1
     types = (pa.string(), pa.int64(), pa.string())
     table = pa.table({n: pa.array(c, t) for n, c, t in zip(("who", "a", "b"), columns, types, strict=True)})
     pyarrow.parquet.write_table(table, folder / "records.parquet", row_group_size=rows)
-    return sources.source_of(folder / "records.parquet", columns={}, person="who", most_records=3)
+    return sources.source_of(folder / "records.parquet", columns={}, **small.whose("who", most_records=3))
 
 
 def counted(folder: Path, source: sources.Source, domain: Domain) -> np.ndarray:
@@ -376,7 +376,9 @@ def test_more_records_than_fit_are_refused_by_their_shares(folder: Path) -> None
 
 def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_path: Path) -> None:
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
-    source = sources.source_of(written(tmp_path, [("u", 1, "x")]).files[0][0], columns={}, person="who", most_records=4)
+    source = sources.source_of(
+        written(tmp_path, [("u", 1, "x")]).files[0][0], columns={}, **small.whose("who", most_records=4)
+    )
     with pytest.raises(InvalidInput, match="bounded for persons with up to 3 records, found up to 4"):
         counted(tmp_path, source, planned.job.measured.domain)
     with pytest.raises(InvalidInput, match="up to 3 records"):

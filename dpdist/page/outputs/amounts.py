@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -11,9 +12,8 @@ from dpdist.page.means import write_rows
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 from dpdist.page.rows import column_of
+from dpdist.quantities.base import MEANS, VARIANCES
 
-MEANS = "means.csv"
-VARIANCES = "variances.csv"
 QUANTILES = "quantiles.csv"
 
 
@@ -22,30 +22,35 @@ def written(release: Unfinished, name: str, table: pa.Table | None) -> Sequence[
     return [] if table is None else [release.place.fill(name, partial(write_rows, table))]
 
 
-class Means(Output):
-    """A row for each mean, where means are asked for."""
+class TableOfStatistics(Output):
+    """A row for each statistic of amounts, where some are asked for."""
 
+    table: ClassVar[str]
+
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        return written(release, f"{self.table}.csv", release.content.statistics.get(self.table))
+
+
+class Means(TableOfStatistics):
+    """A row for each mean."""
+
+    table = MEANS
     files = r"means\.csv"
     about = (
         "With `mean` in the spec: one row for each mean of amounts, with its standard error and Fieller's 95 % interval, "
         "cut to the range of the amounts."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        return written(release, MEANS, release.content.means)
 
+class Variances(TableOfStatistics):
+    """A row for each variance, covariance and correlation."""
 
-class Variances(Output):
-    """A row for each variance, covariance and correlation, where some are asked for."""
-
+    table = VARIANCES
     files = r"variances\.csv"
     about = (
         "With `variance`, `covariance` or `correlation` in the spec: one row for each statistic (variance and standard "
         "deviation, covariance, correlation), with its standard error and 95 % interval."
     )
-
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        return written(release, VARIANCES, release.content.variances)
 
 
 class Quantiles(Output):

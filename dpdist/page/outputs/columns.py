@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpdist.page.content import Content
 from dpdist.page.rows import column_of
+from dpdist.quantities.base import VARIANCES
 
 _NUMBERS = {
     "answer": "the noisy answer",
@@ -25,7 +26,7 @@ def columns_of_answers(content: Content) -> list[tuple[str, str, str]]:
             unit = f", in {sums[name]['unit']}" if sums[name]["unit"] else ""
             what = sums[name]["title"] or name
             told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
-            if content.variances is not None:
+            if VARIANCES in content.statistics:
                 told += (
                     ", 'deviations' where it is a sum of deviations from the middle of the range, 'squares' of their squares; with "
                     "'deviations' of two columns, of their products"
@@ -45,7 +46,7 @@ def columns_of_answers(content: Content) -> list[tuple[str, str, str]]:
 
 def description(content: Content) -> str:
     """What the release is, in a paragraph."""
-    about = content.about or {}
+    about = content.about
     privacy = content.certificate["privacy"]
     noisy = (
         f"Counts of {content.certificate['method']['counted']} with {privacy['noise']} noise: {privacy['definition']} for "

@@ -43,7 +43,7 @@ class Croissant(Output):
 
 def _croissant(content: Content, digests: dict[str, str]) -> dict[str, Any]:
     """Croissant 1.0 (https://docs.mlcommons.org/croissant): the files, and the columns of the answers."""
-    about = content.about or {}
+    about = content.about
     kinds = {"answers.csv": "text/csv", "answers.parquet": "application/vnd.apache.parquet"}
     files = [
         {

@@ -25,15 +25,13 @@ class Deployment(Output):
     )
 
     def write(self, release: Unfinished) -> Sequence[Written]:
-        about = release.content.about
-        return (
-            [] if about is None else [release.place.put("deployment.yaml", yaml_text(_deployment(release.content, about)))]
-        )
+        content = release.content
+        return [release.place.put("deployment.yaml", yaml_text(_deployment(content)))] if content.about else []
 
 
-def _deployment(content: Content, about: dict[str, Any]) -> dict[str, Any]:
+def _deployment(content: Content) -> dict[str, Any]:
     """A record for the public registry of deployments (OpenDP), tier 3, to be looked through before it is handed in."""
-    certificate = content.certificate
+    about, certificate = content.about, content.certificate
     basic = {
         "name": content.title,
         "data_curators": [about["curator"]],

@@ -21,11 +21,8 @@ class PublishedMeasurement(Output):
     )
 
     def write(self, release: Unfinished) -> Sequence[Written]:
-        found = release.content.measurement
-        if found is None:
-            return []
-        files = {measurement.FILE: found, measurement.HORIZON: found.horizon}
-        written = ((name, each) for name, each in files.items() if each is not None)
+        content = release.content
         return [
-            release.place.fill(name, partial(measurement.write, each, release.content.release)) for name, each in written
+            release.place.fill(name, partial(measurement.write, measured, evidence, content.release))
+            for name, (measured, evidence) in content.measurements.items()
         ]

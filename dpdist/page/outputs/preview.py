@@ -66,7 +66,7 @@ def _pale(colour: str) -> str:
 def _draw(drawn: Picture, content: Content, figure: Figure) -> None:
     drawn.box(0, 0, WIDE, 10, ACCENT)
     base = 68.0
-    publisher = content.look.name or (content.about or {}).get("curator") or ""
+    publisher = content.look.name or content.about.get("curator") or ""
     if publisher:
         drawn.write(EDGE, base, _fitting(publisher, WIDE - 2 * EDGE), ACCENT)
         base += 16
@@ -77,7 +77,7 @@ def _draw(drawn: Picture, content: Content, figure: Figure) -> None:
     base += 46
     drawn.write(EDGE, base, _fitting(_heading(figure), WIDE - 2 * EDGE), SOFT)
     (_bars if figure.kind == "bars" else _curve)(drawn, figure, base + 28, TALL - 110)
-    counted = recalled((content.certificate.get("method") or {}).get("counted") or "records")
+    counted = recalled(content.certificate["method"]["counted"])
     told = later("{answers:,} answers about {counted}, each with the size of its noise")
     footer = (intervals_shown(figure), say(told, answers=answered(content.certificate), counted=counted))
     for line, text in enumerate(footer):

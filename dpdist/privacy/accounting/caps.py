@@ -126,17 +126,21 @@ class Cap:
             shares.append(loss.pure / self.epsilon)
         return min(shares)
 
-    def equal_share(self, kind: Literal["gaussian", "laplace"], releases: int) -> float:
-        """Rho of each of as many Gaussian releases, or epsilon of each of as many Laplace ones, that fill the unused cap together.
+    def equal_rho(self, releases: int) -> float:
+        """Rho of each of as many Gaussian releases that fill the unused cap together; 0 under a pure cap, which none fits.
 
-        Laplace releases fill a cap in (epsilon, delta) by the better of its two filters: their epsilons, or the Gaussians that dominate
-        them. Infinitely little fits for Gaussian releases under a pure cap: 0. For comparisons; what is charged is exact.
+        For comparisons, as ``equal_epsilon``; what is charged is exact.
+        """
+        return 0.0 if self.pure else float(self.limit) / releases
 
-        >>> Cap(epsilon=Fraction(4)).equal_share("laplace", 8)
+    def equal_epsilon(self, releases: int) -> float:
+        """Epsilon of each of as many Laplace releases that fill the unused cap together.
+
+        They fill a cap in (epsilon, delta) by the better of its two filters: their epsilons, or the Gaussians that dominate them.
+
+        >>> Cap(epsilon=Fraction(4)).equal_epsilon(8)
         0.5
         """
-        if kind == "gaussian":
-            return 0.0 if self.pure else float(self.limit) / releases
         if self.rho is not None:
             return math.sqrt(2.0 * float(self.rho) / releases)
         assert self.epsilon is not None

@@ -16,18 +16,13 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import FoundValues, Values, WithUnit
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.edges import Edges
-from dpdist.spec.chosen_bounds import PRIVATE, ChosenBoundSpec
-from dpdist.spec.values import Exact, SpecPart
+from dpdist.spec.chosen_bounds import PRIVATE, ShareSpec
+from dpdist.spec.values import Exact
 
 
-class SelectionSpec(SpecPart):
+class SelectionSpec(ShareSpec):
     """How the names of an attribute with ``categories: private`` are selected."""
 
-    share: Exact = Field(
-        Fraction(1, 10),
-        description="the share of the release's budget that the selection spends, between 0 and 1",
-        examples=[0.1],
-    )
     delta: Exact = Field(
         description="of names, needed: a bound on the probability that a name is published that only one person or record has. If the "
         "budget is in epsilon, this is a part of its delta; if it is in rho, this is added to the guarantee",
@@ -51,9 +46,9 @@ class SelectionSpec(SpecPart):
     )
 
     @model_validator(mode="after")
-    def _parts_of_one(self) -> SelectionSpec:
-        if not (0 < self.share < 1 and 0 < self.delta < 1):
-            raise ValueError("'share' and 'delta' of a selection lie between 0 and 1")
+    def _chance(self) -> SelectionSpec:
+        if not 0 < self.delta < 1:
+            raise ValueError("'delta' of a selection lies between 0 and 1")
         return self
 
     @property
@@ -95,7 +90,7 @@ class Private(FoundValues):
 MOST_BINS = 100
 
 
-class EdgesSelectionSpec(ChosenBoundSpec):
+class EdgesSelectionSpec(ShareSpec):
     """How the edges of an attribute with `edges: private` are chosen."""
 
     first: Exact = Field(
