@@ -6,8 +6,6 @@ import datetime
 import http.client
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,6 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.privacy.ledger import opened
 from dpdist.records.columns import Column
 from dpdist.release.assumed import assumed
 from dpdist.session import PlannedRelease
@@ -357,43 +354,3 @@ def test_what_is_assumed_is_said_in_the_form(browser: Any, served: Any) -> None:
     expect(page.locator("#bounds")).to_be_empty(timeout=HANGS * 1000)
     assert "assume" not in page.input_value("#yaml")
     context.close()
-
-
-@pytest.mark.slow
-def test_a_release_from_its_columns_to_its_charge(browser: Any, home: Path) -> None:
-    """The command as it ships: columns are declared, questions asked, and one click that says what it takes publishes."""
-    pyarrow.parquet.write_table(small.records(), "visits.parquet")
-    studio = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "studio", "visits.yaml", "--records", "visits.parquet"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert studio.stderr is not None
-        context = browser.new_context()
-        page, expect = context.new_page(), sync_api.expect
-        page.goto(studio.stderr.readline().split()[-1])
-        page.get_by_label("Column that tells persons apart").select_option("person")
-
-        def field(name: str) -> Any:
-            return page.locator("fieldset", has=page.locator("legend", has_text=name))
-
-        for name, values in (("sex", "f, m"), ("work", "a, b, c")):
-            field(name).get_by_label("Counted as").select_option("categories")
-            field(name).get_by_label("All names").fill(values)
-        page.wait_for_selector("#tables table")
-        with opened(home) as ledger:
-            assert not ledger.budgets()
-        page.get_by_text("Publish …").click()
-        page.wait_for_selector("#confirm[open]")
-        assert "Release visits-1 takes" in page.inner_text("#what")
-        page.get_by_text("Charge and publish").click()
-        expect(page.locator("#status")).to_have_text("Published.", timeout=HANGS * 1000)
-        context.close()
-    finally:
-        studio.terminate()
-        studio.wait(HANGS)
-    assert Path("releases/visits-1/index.html").exists()
-    saved = yaml.safe_load(Path("visits.yaml").read_text())
-    assert (saved["records"]["person"], saved["left_out"]) == ({"column": "person"}, {"share": 0.05})
-    assert "persons have more" in Path("releases/visits-1/index.html").read_text(encoding="utf-8")

@@ -127,9 +127,9 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         visits(Path(folder) / "visits.csv")
-        if "dpdist" in given.only:  # compiles what is compiled once after an installation
-            done("dpdist", "tables", Path(folder), given.venvs)
-            (Path(folder) / "dpdist-tables").rename(Path(folder) / "first")
+        for system in given.only:  # compiles what is compiled once after an installation
+            done(system, "tables", Path(folder), given.venvs.resolve())
+            (Path(folder) / f"{system}-tables").rename(Path(folder) / f"{system}-first")
         cells = {task: [done(system, task, Path(folder), given.venvs.resolve()) for system in given.only] for task in TASKS}
     named = ["dpdist" if system == "dpdist" else PACKAGES[system][1].replace("==", " ") for system in given.only]
     lines = [f"| statements / lines / CPU s | {' | '.join(named)} |", f"|---|{'---|' * len(named)}"]

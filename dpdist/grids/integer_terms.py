@@ -250,4 +250,5 @@ def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
 
 def distinct_columns(factor: Matrix) -> Matrix:
     """The different columns of a factor, a row each."""
-    return np.unique(factor.T, axis=0)
+    found, _ = np.unique(factor.T, axis=0, return_counts=True)  # without counts NumPy imports its masked arrays
+    return found

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dpdist.language import say
 from dpdist.operators import Matrix
@@ -51,7 +50,7 @@ class ListedGroup:
     def queries(self) -> list[str]:
         """The names of those that are shown."""
         names, _ = query_names(self.block, self.block.names, 0, self.block.queries)
-        return list(names.filter(pa.array(self.shown)).to_pylist())
+        return list(itertools.compress(names.to_pylist(), self.shown))
 
     def data(self) -> dict[str, Any]:
         """For the script: names as products of values, ends of intervals by half widths, where these give exactly the same."""

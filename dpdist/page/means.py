@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -18,6 +18,7 @@ from dpdist.page.numbers import digits_for, plain
 from dpdist.page.rows import column_of
 from dpdist.page.tables import query_names, without_formulas
 from dpdist.page.words import Words
+from dpdist.process import arrow
 from dpdist.quantities.base import MEANS, VARIANCES, Estimated
 from dpdist.workloads import Block
 
@@ -64,8 +65,8 @@ def table_of(rows: Sequence[Row], domain: Domain, *, means: bool = False) -> pa.
         for kind in {each.statistic for each in made}
     }
     digits = [decimals[each.statistic] for each in made]
-    values = [round(each.value, count) for each, count in zip(made, digits, strict=True)]
-    named = {"mean": values} if means else {"statistic": [each.statistic for each in made], "value": values}
+    values = _floats(round(each.value, count) for each, count in zip(made, digits, strict=True))
+    named = {"mean": values} if means else {"statistic": arrow.texts(each.statistic for each in made), "value": values}
     return pa.table({**_named(rows, domain), **named, **_errors(rows, digits)})
 
 
@@ -86,19 +87,23 @@ def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
         queries += query.to_pylist()
         for name in names:
             texts[name] += columns[name].to_pylist()
-    attributes = {column_of(name): pa.array(values, pa.string()) for name, values in texts.items()}
-    return {"group": groups, "query": pa.array(queries, pa.string()), **attributes}
+    attributes = {column_of(name): arrow.texts(values) for name, values in texts.items()}
+    return {"group": arrow.texts(groups), "query": arrow.texts(queries), **attributes}
 
 
 def _errors(rows: Sequence[Row], digits: Sequence[int]) -> dict[str, Any]:
     """The columns of standard errors and of the ends of intervals."""
     pairs = list(zip([each.made for each in rows], digits, strict=True))
-    errors = [None if each.standard_error is None else round(each.standard_error, count + 2) for each, count in pairs]
     return {
-        "standard_error": pa.array(errors, pa.float64()),
-        "low_95": [round(each.low, count) for each, count in pairs],
-        "high_95": [round(each.high, count) for each, count in pairs],
+        "standard_error": _floats(each.standard_error and round(each.standard_error, count + 2) for each, count in pairs),
+        "low_95": _floats(round(each.low, count) for each, count in pairs),
+        "high_95": _floats(round(each.high, count) for each, count in pairs),
     }
+
+
+def _floats(values: Iterable[float | None]) -> pa.Array:
+    found = np.array(list(values), dtype=np.float64)
+    return arrow.numbers(found, missing=np.isnan(found))
 
 
 def _decimals(errors: Sequence[float]) -> int:
@@ -121,7 +126,7 @@ def named(rows: pa.Table, called: Mapping[str, Mapping[str, str]]) -> pa.Table:
     for column in called:
         if column in rows.column_names:
             texts = [called[column].get(text, text) for text in rows[column].to_pylist()]
-            rows = rows.set_column(rows.column_names.index(column), column, pa.array(texts, pa.string()))
+            rows = rows.set_column(rows.column_names.index(column), column, arrow.texts(texts))
     return rows
 
 

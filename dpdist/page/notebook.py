@@ -21,6 +21,7 @@ from dpdist.page.charts import standalone
 from dpdist.page.summary import certified, error_in_words
 from dpdist.page.suppression import Suppressed, suppressed
 from dpdist.page.tables import query_names
+from dpdist.process import arrow
 from dpdist.process import compute as pc
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Table:
             names = [block.name for block in self.workload.blocks]
             known = ", ".join(repr(name) for name in names[:12])
             raise InvalidInput(f"the release has no group {group!r}{meant(group, names)}; it has {known}")
-        arrow = self.arrow.filter(pc.equal(self.arrow["group"], group))
-        return replace(self, arrow=arrow, workload=type(self.workload)(self.workload.domain, blocks))
+        rows = self.arrow.filter(pc.equal(self.arrow["group"], arrow.text(group)))
+        return replace(self, arrow=rows, workload=type(self.workload)(self.workload.domain, blocks))
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""

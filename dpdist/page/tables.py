@@ -17,6 +17,7 @@ from dpdist.page.content import Content, formats_of
 from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA, column_of
 from dpdist.page.zarr_files import exported, exported_chunk
+from dpdist.process import arrow
 from dpdist.process import compute as pc
 from dpdist.workloads import Block
 
@@ -93,7 +94,7 @@ def without_formulas(table: pa.Table) -> pa.Table:
     """
     for place, column in enumerate(table.columns):
         if pa.types.is_string(column.type):
-            marked = pc.binary_join_element_wise("'", column, "")
+            marked = pc.binary_join_element_wise(arrow.text("'"), column, arrow.text(""))
             safe = pc.if_else(pc.match_substring_regex(column, FORMULA), marked, column)
             table = table.set_column(place, table.column_names[place], safe)
     return table
@@ -133,35 +134,36 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
             query, attributes = query_names(block, content.workload.domain.columns, position - first, end - first)
             rows = pa.table(
                 {
-                    "group": pa.array([block.name]).take(pa.array(np.zeros(end - position, dtype=np.int64))),
+                    "group": pa.repeat(arrow.text(block.name), end - position),
                     "query": query,
                     **{column_of(name): text for name, text in attributes.items()},
-                    "answer": answer,
-                    "standard_error": pa.array(error, from_pandas=True),
-                    "low_95": pa.array(np.round(lowest, 6), from_pandas=True),
-                    "high_95": pa.array(np.round(highest, 6), from_pandas=True),
+                    "answer": arrow.numbers(answer),
+                    "standard_error": arrow.numbers(error, missing=np.isnan(error)),
+                    "low_95": arrow.numbers(np.round(lowest, 6), missing=np.isnan(lowest)),
+                    "high_95": arrow.numbers(np.round(highest, 6), missing=np.isnan(highest)),
                 }
             )
-            yield rows if content.suppression is None and not content.whole else rows.filter(pa.array(~np.isnan(answer)))
+            every = content.suppression is None and not content.whole
+            yield rows if every else rows.filter(arrow.numbers(~np.isnan(answer)))
 
 
 def query_names(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple[pa.Array, dict[str, pa.Array]]:
     """Names of the queries start..stop of a block, and what each asks of every attribute; columns of text."""
     heads = block.heads(names)
-    texts = dict.fromkeys(names, pa.nulls(stop - start, pa.string()).fill_null(""))
+    texts = dict.fromkeys(names, pa.repeat(arrow.text(""), stop - start))
     if not block.separable:
-        return pa.array(list(block.labels[0][start:stop]), pa.string()), texts
+        return arrow.texts(block.labels[0][start:stop]), texts
     codes = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in block.labels))
     pieces = []
     for head, part, code in zip(heads, block.labels, codes, strict=True):
         used, place = np.unique(code, return_inverse=True)
         along = used.size == used[-1] - used[0] + 1 if used.size else False
         words = list(part[int(used[0]) : int(used[-1]) + 1]) if along else [part[int(i)] for i in used]
-        index = pa.array(place.ravel())
-        texts[head] = pa.array(words, pa.string()).take(index)
+        index = arrow.numbers(place.ravel())
+        texts[head] = arrow.texts(words).take(index)
         alone = len(block.axes) == 1
         named = [word if alone and word == "all" else f"{head} {word}" if word else None for word in words]
-        pieces.append(pa.array(named, pa.string()).take(index))
-    query = pc.binary_join_element_wise(*pieces, ", ", null_handling="skip")  # age 34, sex Female
-    whole = pc.equal(texts[heads[0]], block.name)
-    return pc.if_else(whole, pa.scalar(block.name), query), texts
+        pieces.append(arrow.texts(named).take(index))
+    query = pc.binary_join_element_wise(*pieces, arrow.text(", "), null_handling="skip")  # age 34, sex Female
+    total = arrow.text(block.name)
+    return pc.if_else(pc.equal(texts[heads[0]], total), total, query), texts

@@ -16,6 +16,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec
+from dpdist.process import arrow
 from dpdist.records.csv_grammar import QUOTE, UTF_8, Broken, Grammar, records_in, values_of
 from dpdist.records.numbers import numbers_of_texts
 
@@ -310,7 +311,7 @@ def _converted(texts: pa.Table, grammar: Grammar, columns: Sequence[WantedColumn
 def _of_values(found: Sequence[list[str] | None], grammar: Grammar, columns: Sequence[WantedColumn]) -> pa.Table:
     texts = [[None if values is None else values[column.place] for values in found] for column in columns]
     names = [str(column.place) for column in columns]
-    return _converted(pa.table([pa.array(each, pa.string()) for each in texts], names=names), grammar, columns)
+    return _converted(pa.table([arrow.texts(each) for each in texts], names=names), grammar, columns)
 
 
 def _line_by_line(block: LineBlock, grammar: Grammar, width: int, columns: Sequence[WantedColumn]) -> pa.Table:
@@ -333,7 +334,7 @@ def _line_by_line(block: LineBlock, grammar: Grammar, width: int, columns: Seque
     kept = data[np.repeat(plain, np.diff(np.append(starts, data.size)))]
     first = _by_arrow(kept, grammar, width, columns, quoted=grammar.quoted)
     order = np.argsort(np.concatenate([np.flatnonzero(plain), others]))
-    return pa.concat_tables([first, table]).take(pa.array(order))
+    return pa.concat_tables([first, table]).take(arrow.numbers(order))
 
 
 def _plain_lines(data: Bytes, starts: Places, stops: Places, grammar: Grammar, width: int) -> NDArray[np.bool_]:

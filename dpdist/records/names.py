@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec, OutOfMemory
+from dpdist.process import arrow
 from dpdist.process.limits import left_bytes
 from dpdist.records.beyond import RecordsInParts
 from dpdist.records.formats.base import Partition
@@ -129,7 +130,7 @@ class _Reading:
                 with reading(partition.called):
                     encoded = texts_of(table[source.columns.get(self.attribute, self.attribute)]).dictionary_encode()
                     texts = encoded.dictionary.to_pylist()
-                    indices = np.asarray(encoded.indices.fill_null(len(texts)))
+                    places = arrow.places_of(encoded)
                 named = [distinguishable(text, self.left_out) for text in texts]
                 codes = [known.setdefault(text, len(known)) if name else -1 for text, name in zip(texts, named, strict=True)]
                 if len(known) > self.candidates:
@@ -138,7 +139,7 @@ class _Reading:
                         "'selection' allows: raise 'candidates', clean the names, or list the categories"
                     )
                 self.read += table.num_rows if numbers is None else int(numbers.sum())
-                yield table, (partition, place), np.array([*codes, -1], dtype=np.int64)[indices], numbers
+                yield table, (partition, place), np.array([*codes, -1], dtype=np.int64)[places], numbers
 
     def rows(self, key: PersonKey) -> Iterator[Rows]:
         """The records that have a name and a person, with the number of the name as their cell."""

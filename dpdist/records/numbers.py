@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from dpdist.process import arrow
 from dpdist.process import compute as pc
 from dpdist.records.csv_grammar import DecimalMark
 
@@ -25,7 +26,7 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray, *, decimal: DecimalMark 
         return found
     plain = pc.ascii_trim(texts, " \t")
     # what the cast below takes must be decided here, text by text: it fails for all of them at once, and takes nan(x), too
-    plain = pc.if_else(pc.match_substring_regex(plain, _GRAMMAR[decimal]), plain, pa.scalar(None, pa.string()))
+    plain = pc.if_else(pc.match_substring_regex(plain, _GRAMMAR[decimal]), plain, arrow.text(None))
     return (plain if decimal == "." else pc.replace_substring(plain, decimal, ".")).cast(pa.float64())
 
 

@@ -17,7 +17,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import Engine, OnDone
 from dpdist.machine.store import Store
-from dpdist.process import compute as pc
+from dpdist.process import arrow
 from dpdist.records.formats.base import BATCH_ROWS, Partition
 from dpdist.records.partials import Batch, Counter
 from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
@@ -173,8 +173,7 @@ def amounts_of(table: pa.Table, column: Attribute, source: Source, called: Calle
     """The amount of every record, NaN where there is none."""
     name = source.columns.get(column.name, column.name)
     with explained(called, f"the column {name!r}"):
-        values = pc.fill_null(converted(table[name], "number"), float("nan")).to_numpy()
-    return np.asarray(values, dtype=np.float64)
+        return arrow.floats_of(converted(table[name], "number"))
 
 
 @dataclass(frozen=True)
@@ -379,7 +378,7 @@ def person_hashes(
     with explained(partition.called, f"the person column {column.name!r}"):
         encoded = persons_of(table[column.name], column.type).dictionary_encode()
         persons = ["", *encoded.dictionary.to_pylist()]
-    codes = np.asarray(pc.fill_null(pc.add(encoded.indices, 1), 0))
+    codes = arrow.places_of(encoded) + 1
     absent = np.isin(codes, [code for code, person in enumerate(persons) if person == ""])
     if absent.any() and column.missing is None:
         called, number = partition.called, " or others than whole numbers" if column.type == "integer" else ""

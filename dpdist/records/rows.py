@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, Line, numbers_of
 from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.process import arrow
 from dpdist.process import compute as pc
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.base import Partition, WantedRows
@@ -77,7 +78,7 @@ def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[
             return
         table = pa.Table.from_batches([batch])
         for name, value in partition.named:
-            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+            table = table.append_column(name, pa.repeat(arrow.text(value), batch.num_rows))
         yield declared(table, types, partition.called)
 
 
@@ -161,12 +162,11 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, kind: ColumnType | Non
         return attribute.encode(_steps(column, attribute, attribute.times, kind))
     if attribute.edges:
         if pa.types.is_integer(column.type) and column.null_count == 0 and _exact(column):
-            return attribute.encode(column.to_numpy())  # as below, in less time
-        return attribute.encode(pc.fill_null(converted(column, "number"), float("nan")).to_numpy())
+            return attribute.encode(arrow.values_of(column))  # as below, in less time
+        return attribute.encode(arrow.floats_of(converted(column, "number")))
     encoded = texts_of(column).dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
-    codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
-    return np.where(np.asarray(encoded.is_null()), attribute.missing_code, codes), 0
+    return np.append(known, attribute.missing_code)[arrow.places_of(encoded)], 0
 
 
 def _exact(column: pa.ChunkedArray) -> bool:
@@ -193,5 +193,4 @@ def _steps(column: pa.ChunkedArray, attribute: Attribute, times: Times, kind: Co
         raise Unconvertible(f"cannot be counted: {error}") from None
     if attribute.outside == "clip" or kind in ("date", "time"):  # a text that is no date lies on neither side
         known[np.isinf(known)] = np.nan
-    steps = known[np.asarray(pc.fill_null(encoded.indices, 0))]
-    return np.where(np.asarray(encoded.is_null()), np.nan, steps)
+    return np.append(known, np.nan)[arrow.places_of(encoded)]

@@ -25,9 +25,9 @@ def counted_rows(table: pa.Table, column: str, called: Called) -> tuple[pa.Table
 
     Raises: InvalidSpec for what counts no records: no whole numbers, missing ones, negative ones.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
+    from dpdist.process import arrow
     from dpdist.records.types import Unconvertible, converted
 
     try:
@@ -42,9 +42,9 @@ def counted_rows(table: pa.Table, column: str, called: Called) -> tuple[pa.Table
     ends = pc.min_max(found).as_py()
     if table.num_rows:
         check_range(ends["min"], ends["max"], f"the column of counts {column!r}", called)
-    numbers = found.to_numpy()
+    numbers = arrow.values_of(found)
     some = numbers > 0
-    return table.filter(pa.array(some)), numbers[some]
+    return table.filter(arrow.numbers(some)), numbers[some]
 
 
 def check_range(least: int, most: int, what: str, called: Called) -> None:

@@ -13,6 +13,7 @@ from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.places import Written
 from dpdist.page.rows import MOST_QUERIES, VALUES
 from dpdist.page.words import Words
+from dpdist.process import arrow
 
 
 class CalledValues(Output):
@@ -31,5 +32,5 @@ class CalledValues(Output):
         rows = [(column, text, name) for column, names in called.items() for text, name in names.items()]
         if not rows:
             return []
-        columns = dict(zip(("column", "value", "called"), map(list, zip(*rows, strict=True)), strict=True))
+        columns = dict(zip(("column", "value", "called"), map(arrow.texts, zip(*rows, strict=True)), strict=True))
         return written(release, VALUES, pa.table(columns))

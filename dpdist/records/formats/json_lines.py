@@ -61,9 +61,11 @@ def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> I
 def _batch(held: list[list[str | None]], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
+    from dpdist.process import arrow
+
     if not len(schema):  # whatever is counted without columns is in a column that nobody asks for
         return pa.record_batch({"": pa.nulls(len(held))})
-    columns = [pa.array([record[place] for record in held], pa.string()) for place in range(len(schema))]
+    columns = [arrow.texts(record[place] for record in held) for place in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -79,12 +79,13 @@ function roleOf(name) {
   if (!meant) return "none";
   return ["categories", "from", "edges", "dates"].find((key) => key in meant && (key !== "categories" || Array.isArray(meant[key]))) ?? "written";
 }
+const earlier = {};  // what was declared of a column as something else: arrow keys pass by other choices
 function setRole(name, role, kind) {
+  earlier[`${roleOf(name)} ${name}`] = spec.sums?.[name] ?? spec.domain?.[name];
   delete part("domain")[name];
   if (spec.sums) { delete spec.sums[name]; if (!Object.keys(spec.sums).length) delete spec.sums; }
   const begin = role === "categories" && kind === "boolean" ? "boolean" : role;
-  if (role === "sums") part("sums")[name] = BEGIN.sums();
-  else if (role in BEGIN) spec.domain[name] = BEGIN[begin]();
+  if (role in BEGIN) (role === "sums" ? part("sums") : spec.domain)[name] = earlier[`${role} ${name}`] ?? BEGIN[begin]();
 }
 function column(name, kind) {
   const role = roleOf(name), meant = role === "sums" ? spec.sums[name] : spec.domain?.[name] ?? {};
@@ -145,8 +146,8 @@ function question(entry, place) {
 }
 
 function leftOut() {
-  const box = make("input", {type: "checkbox", id: "left-out", checked: Boolean(spec.left_out) || (spec.left_out === undefined && alone())});
-  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: LEFT_OUT_SHARE} : null); budget(); at("left-out").focus(); changed(); });
+  const box = make("input", {type: "checkbox", checked: Boolean(spec.left_out) || (spec.left_out === undefined && alone())});
+  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: LEFT_OUT_SHARE} : null); redrawn(budget); changed(); });
   const share = spec.left_out && input("Share of this release for it", spec.left_out.share ?? LEFT_OUT_SHARE, (text) => put(spec.left_out, "share", number(text)), {type: "number", min: 0, max: 1, step: "any"});
   return [field("Publish what the bounds leave out", box), ...(share ? [share] : [])];
 }
@@ -154,8 +155,10 @@ const cap = () => ((spec.ledger ??= {}).cap ??= {});
 function budget() {
   const own = part("budget"), key = "rho" in own ? "rho" : "epsilon", whole = cap();
   const slider = make("input", {type: "range", min: -2, max: 1.3, step: 0.02, value: Math.log10(Number(own[key]) || 1), id: "slider"});
-  const exact = input(key, own[key], (text) => { put(own, key, number(text)); slider.value = Math.log10(Number(text) || 1); }, {type: "number", min: 0, step: "any", id: "epsilon"});
-  slider.addEventListener("input", () => { own[key] = Number((10 ** slider.value).toPrecision(2)); exact.firstElementChild.value = own[key]; changed(); });
+  const said = () => { slider.ariaValueText = `${key} ${own[key]}`; };
+  const exact = input(key, own[key], (text) => { put(own, key, number(text)); slider.value = Math.log10(Number(text) || 1); said(); }, {type: "number", min: 0, step: "any", id: "epsilon"});
+  slider.addEventListener("input", () => { own[key] = Number((10 ** slider.value).toPrecision(2)); exact.firstElementChild.value = own[key]; said(); changed(); });
+  said();
   const most = "rho" in whole ? "rho" : "epsilon";
   at("budget").replaceChildren(
     field(`This release: ${key}`, slider), exact,
@@ -209,7 +212,14 @@ function year(found) {
   at("year").replaceChildren(make("p", {className: "soft", textContent: words}), make("div", {className: "weeks", role: "img", "aria-label": words}, ...weeks));
 }
 
-function draw() { release(); drawColumns(); at("questions").replaceChildren(...(spec.workload ??= []).map(question)); budget(); assume(); }
+function draw() { redrawn(() => { release(); drawColumns(); at("questions").replaceChildren(...(spec.workload ??= []).map(question)); budget(); assume(); }); }
+// Controls that are made anew are found again by their words, so that whoever uses the keyboard stays where they were.
+const called = (each) => `${each.closest("fieldset")?.firstElementChild.textContent}: ${(each.closest("label")?.firstChild ?? each).textContent}`;
+function redrawn(work) {
+  const before = document.activeElement, words = called(before);
+  work();
+  if (!before.isConnected) ([...at("form").querySelectorAll("input, select, button")].find((each) => called(each) === words) ?? at("more-question")).focus();
+}
 
 // ---- what the server says of it
 
@@ -223,7 +233,7 @@ async function plan() {
   tell(found.refused || `This spec is complete. ${(found.warnings || []).join(" ")}`, Boolean(found.refused));
   if (found.yaml !== undefined && document.activeElement !== at("yaml")) at("yaml").value = found.yaml;
   at("python").textContent = found.python ?? "";
-  at("charge").disabled = at("save").disabled = Boolean(found.refused);
+  for (const id of ["charge", "save"]) at(id).setAttribute("aria-disabled", Boolean(found.refused));
   at("noise").textContent = found.refused ? "" : `${found.noise} noise by the mechanism ${found.mechanism}; epsilon ${short(found.epsilon)}${found.delta ? `, delta ${found.delta}` : ""}. Protected: ${found.protected}.`;
   at("tables").replaceChildren(...found.tables.map(group));
   bounds(found.bounds);
@@ -255,20 +265,23 @@ function group(found) {
 }
 
 async function tried(work) { try { return await work(); } catch (error) { tell(error.message, true); return undefined; } }
-at("more-question").addEventListener("click", () => { (spec.workload ??= []).push(begun("ways")); draw(); changed(); });
-at("more-column").addEventListener("click", () => { let count = 1; while (`column${count}` in part("domain")) count++; const name = prompt("What is the column called?", `column${count}`); if (name) { columns.push({name, kind: ""}); draw(); } });
+// A button that is disabled loses the focus; these keep it, and do nothing while the spec is refused.
+function pressed(id, work) { at(id).addEventListener("click", () => at(id).ariaDisabled === "true" || tried(work)); }
+const toNewest = (id) => at(id).lastElementChild?.querySelector("select").focus();
+at("more-question").addEventListener("click", () => { (spec.workload ??= []).push(begun("ways")); draw(); toNewest("questions"); changed(); });
+at("more-column").addEventListener("click", () => { let count = 1; while (`column${count}` in part("domain")) count++; const name = prompt("What is the column called?", `column${count}`); if (name) { columns.push({name, kind: ""}); draw(); toNewest("columns"); } });
 at("weigh").addEventListener("click", () => tried(async () => {
   const {costs} = await ask("costs", {content: spec});
   for (const each of costs) at(`cost-${each.question}`).textContent = each.narrower === null ? "It shares no table with the others." : `Without it, the intervals of the others would be ${Math.max(0, 100 * (1 - 1 / each.narrower)).toFixed(0)} % narrower.`;
 }));
 at("use-yaml").addEventListener("click", () => tried(async () => { spec = (await ask("parse", {yaml: at("yaml").value})).content; draw(); changed(); }));
-at("save").addEventListener("click", () => tried(async () => { const {saved} = await ask("save", {content: spec}); tell(`Saved as ${saved}.`, false); }));
-at("charge").addEventListener("click", () => tried(async () => {
+pressed("save", async () => { const {saved} = await ask("save", {content: spec}); tell(`Saved as ${saved}.`, false); });
+pressed("charge", async () => {
   const found = await ask("charge", {content: spec});
   at("what").textContent = `Release ${found.release} takes ${(100 * found.share).toFixed(1)} % of what all releases of ${found.dataset} may ever reveal` + (found.spent === null ? "" : `; ${(100 * found.spent).toFixed(1)} % is spent`) + `. It cannot be given back once noise is drawn.`;
   at("yes").onclick = () => { at("confirm").close(); publish(found.digest); };
   at("confirm").showModal();
-}));
+});
 at("no").addEventListener("click", () => at("confirm").close());
 at("close").addEventListener("click", () => at("running").close());
 async function publish(confirmed) {
