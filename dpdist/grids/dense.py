@@ -301,7 +301,7 @@ class DirectGrid(DenseGrid):
             return self.mixing * self.spacing
         asked = workload.unweighted.dense()
         along, squares = (np.einsum("ij,ij->i", rows, asked) for rows in (self.mixing, asked))
-        return np.divide(along * self.spacing, squares, out=workload.weights, where=squares > 0)
+        return np.asarray(np.divide(along * self.spacing, squares, out=workload.weights, where=squares > 0))
 
     def _total_variance(self, workload: Workload) -> float:
         return float(np.square(workload.weights * self.spacing / self._units(workload)).sum())

@@ -184,8 +184,8 @@ def read(path: Path) -> Measurement:
                 f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
-        of = next(of for name, of in _SPACES.items() if name in facts["strategy"])
-        space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
+        kind = next((name for name in _SPACES if name in facts["strategy"]), "")
+        space = _SPACES[kind](facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])
 

@@ -187,7 +187,7 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
 def _definite(precision: Matrix) -> Matrix:
     """The same, with as little more of every cell as it takes to be measured where nothing is asked."""
     values = np.linalg.eigvalsh(precision)
-    return precision + max(LEAST * values[-1] - values[0], 0.0) * np.eye(values.size)
+    return np.asarray(precision + max(LEAST * values[-1] - values[0], 0.0) * np.eye(values.size))
 
 
 def _longest(precision: Matrix, most: int) -> float:

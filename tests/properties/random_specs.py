@@ -218,7 +218,7 @@ class Draw:
 
     def _add_person(self, content: Content) -> None:
         choose, private = self.random.choice, {"selection": {"most": 8}}
-        person = choose(
+        person: Content = choose(
             [
                 {"most_records": 2},
                 {"column": "who", "most_records": choose([1, 2, 5])},
@@ -291,7 +291,7 @@ class Draw:
         pairs = [f"({self._condition()}) {choose(['and', 'or'])} ({self._condition()})" for _ in range(2)]
         filters = [{"running_sum": True}, {"window": 2}, {"mean": 3}, {"exponential": 0.5}, {"trend": 100}, {"cycle": 12}]
         forms = {name: choose(["identity", "total", *(["prefix", "ranges"] if name in ordered else [])]) for name in names}
-        query = choose(
+        query: Content = choose(
             [
                 {"marginals": {"of": some}},
                 {"marginals": {"of": some}},

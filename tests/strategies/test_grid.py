@@ -96,7 +96,7 @@ def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name
     grid = BUILD[name](windows).grid(windows, neighbours="add-remove", most_records=1)
     x = np.random.default_rng(3).integers(0, 10**7, 330)
     kind = LAPLACE if name == "laplace" else GAUSSIAN
-    measured = Held(np.asarray(grid.mixing) @ x)  # type: ignore[attr-defined]
+    measured = Held(np.asarray(grid.mixing) @ x)
     answers = grid.answers(windows, measured, Noise(kind, 2**30), Wanted("answers", integer=False), MEMORY)
     np.testing.assert_allclose(held(answers.answer), windows.unweighted.dense() @ x, rtol=1e-12)
 
