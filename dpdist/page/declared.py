@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpdist.domain import DROP
@@ -63,7 +63,11 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
     method = certificate.get("method") or {}
     attributes, sums = method.get("attributes", {}), method.get("sums", {})
-    told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
+    most = certificate["privacy"].get("most_groups_of_one_person", 0)
+    told = [
+        f"{facts.get('title') or name}: {'; '.join([*_excluded(facts), *_by_levels(facts, most)])}."
+        for name, facts in attributes.items()
+    ]
     if "record" in method:
         told = [say("A record is {record}.", record=recalled(method["record"])), *told]
     return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
@@ -119,3 +123,14 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
             )
         )
     return out
+
+
+def _by_levels(facts: dict[str, Any], most: int) -> Iterator[str]:
+    """By which levels persons are counted, and in how many of the groups; where that are fewer than in other tables, what is not known."""
+    one = later("persons are also counted by “{level}”, each once in the first of their groups there")
+    several = later("persons are also counted by “{level}”, each once in each of the first {bound:,} of their groups there")
+    for name, bound in facts.get("persons_by", {}).items():
+        level = facts.get("level_titles", {}).get(name, name)
+        yield say(one, level=level) if bound == 1 else say(several, level=level, bound=bound)
+        if bound < most:
+            yield say("how many have more groups there is not known")

@@ -37,6 +37,8 @@ PLACES = 4000
 """At which the one number of the closed form is looked for, before it is refined."""
 ALWAYS_LISTED, NEARLY = 2**16, 1e-4
 """Sets of cells that are all gone through in every round; and how much longer than one a person is for which more are not."""
+SLIGHT = 1e-9
+"""Of the largest eigenvalue of what is asked: how much everything is asked for at least, so that rows have an inverse."""
 CLIMBS = 24
 """Sets of cells from which long persons are looked for."""
 
@@ -172,7 +174,11 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
     proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, spread=spread)
     mean = proof.mean_square(cells)
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
-    roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
+    least, *_, top = np.linalg.eigvalsh(gram)
+    whole = (
+        gram if least > SLIGHT * top else gram + SLIGHT * top * np.eye(cells)
+    )  # sums of cells that nobody asks for are measured, too
+    roots = (root_of(whole, mean)[1], coa(whole).matrix(), np.eye(cells))
     one, other = sorted((root.T @ root for root in roots), key=error)[:2]
     one, other = one / _longest(one, most), other / _longest(other, most)
     found = scipy.optimize.minimize_scalar(
