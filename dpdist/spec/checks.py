@@ -294,8 +294,16 @@ def _check_found_first(job: Job, found: FoundFirst) -> Job:
         raise InvalidInput(
             f"{found.key} needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
         )
-    if found.of_bounds and (job.measured.bounded or guarantee.counted is not None):
-        raise InvalidInput(f"{found.key} goes without 'most_per_person' and without records that were counted before")
+    if found.of_bounds and job.measured.bounded:
+        raise InvalidInput(
+            f"{found.key} goes without 'most_per_person', which cuts the amounts of a person down by their sum: it looks at records and "
+            "amounts one by one"
+        )
+    if found.of_bounds and guarantee.counted is not None:
+        raise InvalidInput(
+            f"{found.key} looks at single records and at those of a person, and nobody knows any more which were counted before, nor "
+            "whose: give the records themselves, or leave it out"
+        )
     found.check_alone(guarantee.person, job.measured)
     if found.fewest is not None:
         _check_any(found, found.over(found.fewest, guarantee.budget))
