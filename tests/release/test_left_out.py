@@ -91,6 +91,11 @@ def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: 
     for sentence in beyond_sentences(facts):
         assert sentence in page
     assert "Counts the first 3 purchases of each person" in page
+    hidden = {**said["persons"], "beyond": {"share": 0.3, "low_95": 0.2, "high_95": 0.4}}
+    hidden["records"] = {"share": 0.007, "low_95": 0.0, "high_95": 0.02}  # of whoever has one more, where nobody is seen
+    told = beyond_sentences({**facts, "left_out": {**said, "persons": hidden}})[0]
+    assert "30.0% (20.0% to 40.0%) of the persons have more, and how many of the purchases are not counted is hidden" in told
+    assert "0.7%" not in told
     assert "intervals of the records that count" in page or "count of the records that count lies" in page
     with opened(home) as ledger:
         own, before = ledger.receipt("small-1"), ledger.receipt("small-1~left-out")
