@@ -113,9 +113,8 @@ def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 def _of_persons(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     found, what = facts["persons"], _counted(certificate)
     what = say("groups of persons") if _counts_persons(certificate) else recalled(what)
-    hidden = (
-        found["beyond"]["low_95"] > 0 >= found["records"]["low_95"]
-    )  # persons are seen, and none of what they have beyond
+    # persons are seen, and nothing of what they have beyond: a share of the first rungs alone would mislead
+    hidden = found["beyond"]["low_95"] > 0 >= found["records"]["low_95"]
     told = say(
         later(
             "{counts}; {beyond} of the persons have more, and how many of the {what} are not counted is hidden by the noise ({share:.0%} "

@@ -250,10 +250,8 @@ def within(source: Source, domain: Domain, table: Sequence[str | None]) -> Sourc
 
 def taken_by(rows: Rows, domain: Domain, table: Sequence[str | None]) -> Rows:
     """The records in the groups of a table in which persons are counted by themselves (``Domain.apart``)."""
-    kinds, bins = (
-        [each.kinds for each in domain.attributes],
-        [each.taken(name).bins for each, name in zip(domain.attributes, table, strict=True)],
-    )
+    kinds = [each.kinds for each in domain.attributes]
+    bins = [each.taken(name).bins for each, name in zip(domain.attributes, table, strict=True)]
     out = rows if all(each is None for each in bins) else rows.copy()
     for axis, other in enumerate(bins):
         if other is not None:
