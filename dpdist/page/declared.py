@@ -52,6 +52,10 @@ def found_in_records(certificate: Mapping[str, Any]) -> str:
     return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
 
 
+NO_PERSON = {
+    "drop": later("Records that name no person are left out of all answers."),
+    "each": later("Each record that names no person is counted as a person of its own."),
+}
 OUTSIDE = {
     "clip": later("values below or above those declared are counted at the nearest one"),
     "drop": later("records with any other value are left out of all answers"),
@@ -68,6 +72,8 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
         f"{facts.get('title') or name}: {'; '.join([*_excluded(facts), *_by_levels(facts, most)])}."
         for name, facts in attributes.items()
     ]
+    if "missing_persons" in method:
+        told = [say(NO_PERSON[method["missing_persons"]]), *told]
     if "record" in method:
         told = [say("A record is {record}.", record=recalled(method["record"])), *told]
     return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]

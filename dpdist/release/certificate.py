@@ -260,6 +260,7 @@ def method(job: Job) -> dict[str, Any]:
     return {
         "counted": records.named,
         **({"persons": True} if measured.persons else {}),
+        **({"missing_persons": records.person.missing} if records.person.missing else {}),
         "meaning": meant(job),
         **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {

@@ -316,6 +316,27 @@ def test_the_tables_that_are_asked_for_decide_and_not_their_form(home: Path, ask
     assert (block.name, block.queries) == ("sex x work", 6)
 
 
+@pytest.mark.parametrize(
+    ("missing", "language", "said"),
+    [
+        ("drop", "en", "Records that name no person are left out of all answers."),
+        ("each", "en", "Each record that names no person is counted as a person of its own."),
+        ("drop", "de", "Datensätze, die keine Person nennen, gehen in kein Ergebnis ein."),
+        ("each", "fr", "Chaque enregistrement qui ne nomme personne est compté comme une personne à part."),
+        ("each", "es", "Cada registro que no nombra a ninguna persona se cuenta como una persona aparte."),
+    ],
+)
+def test_the_page_says_what_became_of_records_without_a_person(home: Path, missing: str, language: str, said: str) -> None:
+    table = visits()
+    persons = [None if place % 9 == 0 else each for place, each in enumerate(table["person"].to_pylist())]
+    table = table.set_column(table.schema.get_field_index("person"), "person", pa.array(persons))
+    records = {**ASKED["records"], "person": {**PERSON, "missing": missing}}
+    path = small.write(home.parent / "data", table=table, **{**ASKED, "records": records, "language": language})
+    done = small.run(path, home)
+    assert said in (Path(done.folder) / "index.html").read_text(encoding="utf-8")
+    assert done.certificate["method"]["missing_persons"] == missing
+
+
 def changed_records(**other: Any) -> dict[str, Any]:
     return {"records": {**ASKED["records"], **other}}
 
