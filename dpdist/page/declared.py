@@ -67,7 +67,7 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
     method = certificate.get("method") or {}
     attributes, sums = method.get("attributes", {}), method.get("sums", {})
-    most = certificate["privacy"].get("most_groups_of_one_person", 0)
+    most = (certificate.get("privacy") or {}).get("most_groups_of_one_person", 0)
     told = [
         f"{facts.get('title') or name}: {'; '.join([*_excluded(facts), *_by_levels(facts, most)])}."
         for name, facts in attributes.items()
