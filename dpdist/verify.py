@@ -736,13 +736,19 @@ class Claimed:
         return shares
 
     def groups_of_person(self, privacy: Facts) -> int:
-        """In how many cells one person counts: in each table of totals in as many of its groups as are allowed, or in all."""
-        most = int(privacy.get("most_groups_of_one_person", 0))
-        with_total = [axis for axis, each in enumerate(self.facts["attributes"]) if each.get("total") is not None]
-        sizes = [size - (axis in with_total) for axis, size in enumerate(self.shape)]
-        kept = itertools.product(*([0, 1] if axis in with_total else [1] for axis in range(len(sizes))))
-        groups = [math.prod(size for size, here in zip(sizes, some, strict=True) if here) for some in kept]
-        return sum(min(most, each) for each in groups) if with_total and most else max(most, 1)
+        """In how many cells one person counts: in each table and in each of its totals, in as many of its groups as are allowed."""
+        most, attributes = int(privacy.get("most_groups_of_one_person", 0)), self.facts["attributes"]
+        if not most or not any(each.get("total") is not None or "apart" in each for each in attributes):
+            return max(most, 1)
+        tables = dict[tuple[int, ...], float]()
+        for group in self.groups:
+            near(group.axes, tuple(range(len(self.shape))), what="the attributes of a table of persons: ")
+            ways = [ways_of(factor, each) for factor, each in zip(group.factors, attributes, strict=True)]
+            for some in itertools.product(*ways):
+                tables[tuple(first for first, _, _ in some)] = min(
+                    most, math.prod(size for _, size, _ in some), *(bound for *_, bound in some)
+                )
+        return int(sum(tables.values()))
 
     def reach(self, privacy: Facts) -> int:
         """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise."""
@@ -1556,6 +1562,16 @@ class Claimed:
 
     def check_gap(self, found: Any) -> str:
         return near(found, found) or at_least(1 + found, self.cost / self.bound, 3e-6)
+
+
+def ways_of(factor: Along, attribute: Facts) -> list[tuple[int, int, float]]:
+    """How a table of persons takes an attribute, by a level or by its values, and then as a whole (-1) where it has a total: the first bin,
+    the number of groups, and in how many of them a person counts at most."""
+    levels, total = dict(map(tuple, attribute.get("apart", ()))), attribute.get("total") is not None
+    first = 0 if factor.matrix is None else int(np.argmax(factor.matrix[0]))
+    if first in levels:
+        return [(first, factor.rows, math.inf if levels[first] is None else int(levels[first]))]
+    return [(first, factor.rows - total, math.inf)] + [(-1, 1, math.inf)] * total
 
 
 def mean_of_chain(first: Array, onward: Array, apart: int, most: int) -> Array:

@@ -140,7 +140,14 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
         out.print(
             "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
         )
-    for each, kept in found_before(planned.job):
+    before = list(found_before(planned.job))
+    bounds = [each.asked.key for each, kept in before if isinstance(each.asked, PrivateBound) and kept is None]
+    if bounds:
+        out.print(
+            f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise",
+            soft_wrap=True,
+        )
+    for each, kept in before:
         if isinstance(each, EdgesChoice) and kept is None:
             out.print(
                 f"edges of {each.asked.of!r}: 95 times of 100 each divides the records between the edges around it within "

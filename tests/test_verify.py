@@ -110,6 +110,10 @@ OTHERS: dict[str, dict[str, Any]] = {
                            "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 3}}},
     "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
     "persons by group and in all": {"table": test_persons.visits(), **test_persons.ASKED, "domain": test_persons.TOTALS},
+    "persons by levels": {"table": test_persons.visits(), **test_persons.ASKED, **test_persons.KINDS},
+    "persons by levels, each cell by itself": {
+        "table": test_persons.visits(), **test_persons.ASKED, **test_persons.KINDS, "mechanism": "identity",
+    },
     "persons by group, replaced": {"table": test_persons.visits(), **test_persons.ASKED, "neighbours": "replace-one"},
     "groups of a person in two cells, replaced": {
         "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 2, "most_records": 2}},
@@ -176,6 +180,7 @@ UNCHECKED: dict[str, set[str]] = {
     "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
     **dict.fromkeys(("adaptive", "modelled answers"), UNSIGNED | {"answers"} | ERRORS | BOUND),
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
+    "persons by levels, each cell by itself": BOUND,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
     "steps of a person in a whole series": BOUND, "many steps of a person, triangular": BOUND, "non-negative": ANSWERS,
     "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
@@ -731,6 +736,11 @@ LIES: dict[str, Lie] = {
     "more groups of a person": (GROUPS, "sensitivity", lambda of: of.privacy.update(most_groups_of_one_person=4)),
     "the reach of a person in all": (IN_ALL, "sensitivity", lambda of: of.privacy.update(
         sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 8 // 9))),
+    "the reach of a person by levels": ("persons by levels", "sensitivity", lambda of: of.privacy.update(
+        sensitivity_squared_on_grid=str(int(of.privacy["sensitivity_squared_on_grid"]) * 12 // 13))),
+    "a larger bound of a level": (
+        "persons by levels, each cell by itself", "sensitivity", lambda of: of.facts["attributes"][1].update(apart=[[4, None]])
+    ),
     "a larger lower bound for persons in all": (IN_ALL, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "an answer on persons": (GROUPS, "answers", told("answer", lambda value: value + 0.1)),
     "a standard error of persons": (GROUPS, "standard errors", told("standard_error", lambda value: value * 0.99)),

@@ -41,6 +41,21 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """An attribute as a table of persons has it: by its values, by one of its levels, or all values as one.
+
+    Attributes:
+        groups: how many there are.
+        bins: where each bin of records is counted; None where in itself.
+        most: in how many groups of such a table a person counts, where the level bounds it.
+    """
+
+    groups: int
+    bins: NDArray[np.int64] | None = field(default=None, repr=False)
+    most: int | None = None
+
+
+@dataclass(frozen=True)
 class Line:
     """The whole number that two attributes give: the sum of their numbers, each times a coefficient (``dpdist.domain.lines``)."""
 
@@ -64,6 +79,8 @@ class Attribute:
         total: the label of a last bin, for whoever has records with any of these values; no record is counted there by its own value.
         named: whether the labels of the values are words of the publisher's.
         levels: groups of the values that queries may ask for by a name of their own.
+        apart: where persons are counted in every level by themselves, in bins after all others: of each level the most groups in which
+            a person counts, None where the level does not bound it. Empty where levels are sums of values.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
         amounts: the range that the bins stand for; every record is divided among them (``dpdist.domain.amounts``).
         line: what the numbers follow from, where no column has them.
@@ -82,6 +99,7 @@ class Attribute:
     amounts: Amounts | None = None
     line: Line | None = field(default=None, repr=False)
     total: str | None = None
+    apart: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
@@ -157,7 +175,38 @@ class Attribute:
     @property
     def size(self) -> int:
         """Number of bins: declared values, labelled ones after them, and one that no query counts if records are dropped."""
+        return self._before_levels + sum(map(len, self.bins_of_levels.values()))
+
+    @property
+    def _before_levels(self) -> int:
         return self.shown + (DROP in (self.missing, self.other))
+
+    @property
+    def bins_of_levels(self) -> dict[str, range]:
+        """Where persons are counted in levels by themselves: the bins of each, of its groups and then of other and missing values."""
+        found, first, others = dict[str, range](), self._before_levels, len(self.extra) - (self.total is not None)
+        for level in self.levels if self.apart else ():
+            found[level.name] = range(first, first + len(level.labels) + others)
+            first = found[level.name].stop
+        return found
+
+    @property
+    def levels_counted(self) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
+        """What decides in which of its levels' bins a person counts."""
+        return [(each.name, each.labels, each.groups) for each in self.levels if self.apart]
+
+    def taken(self, name: str | None) -> Taken:
+        """The attribute as a table of persons has it: by its own name, by that of a level, or as a whole (None)."""
+        if name is None:
+            return Taken(1, np.full(self.size, self.total_code))
+        own = self.bins_of_levels.get(name)
+        if own is None:
+            return Taken(self._before_levels - (self.total is not None))
+        level, most = next(each for each in zip(self.levels, self.apart, strict=True) if each[0].name == name)
+        bins, groups = np.arange(self.size), len(level.labels)
+        bins[: self.values] = own.start + np.asarray(level.groups)
+        bins[self.values : self.values + len(own) - groups] = own[groups:]
+        return Taken(len(own), bins, most)
 
     @property
     def kinds(self) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,14 @@ class Domain:
         sizes: from which other paths are taken, for all that is computed over the domain.
         beside: what else is read of the records, and is counted in no cell.
         added: names of the columns of amounts that this domain was taken from without them.
+        tables: where persons are counted, the tables that are asked for, by names of attributes and of their levels.
     """
 
     attributes: tuple[Attribute, ...]
     sizes: Sizes = field(default=SIZES, compare=False, repr=False)
     beside: tuple[Attribute, ...] = field(default=(), compare=False, repr=False)
     added: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    tables: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         names = list(self.columns)
@@ -82,17 +84,25 @@ class Domain:
         """The columns of amounts."""
         return tuple(a for a in self.attributes if a.amounts is not None)
 
-    @property
-    def totals(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of attributes of which all values are counted together, too, by their places: first none, then of those with a total."""
-        axes = [axis for axis, attribute in enumerate(self.attributes) if attribute.total is not None]
-        return tuple(chain.from_iterable(combinations(axes, number) for number in range(len(axes) + 1)))
+    def with_totals(self, table: Sequence[str]) -> tuple[tuple[str | None, ...], ...]:
+        """The tables in which persons are counted by themselves for one that is asked for: by what each attribute is taken (``taken``)."""
+        ways = list[tuple[str | None, ...]]()
+        for each in self.attributes:
+            level = next((level.name for level in each.levels if level.name in table), None)
+            ways.append((level,) if level else (each.name,) if each.total is None else (each.name, None))
+        return tuple(product(*ways))
 
     @property
-    def groups(self) -> tuple[int, ...]:
-        """How many groups there are where the values of each of these sets (``totals``) are taken together."""
-        sizes = [attribute.size - (attribute.total is not None) for attribute in self.attributes]
-        return tuple(math.prod(size for axis, size in enumerate(sizes) if axis not in some) for some in self.totals)
+    def apart(self) -> tuple[tuple[str | None, ...], ...]:
+        """All tables in which persons are counted by themselves; first that of all values."""
+        asked = ((), *self.tables)
+        return tuple(dict.fromkeys(each for table in asked for each in self.with_totals(table)))
+
+    def groups_in(self, table: Sequence[str | None]) -> tuple[int, int]:
+        """How many groups such a table has, and in how many of them a person can count."""
+        taken = [each.taken(name) for each, name in zip(self.attributes, table, strict=True)]
+        groups = math.prod(each.groups for each in taken)
+        return groups, min([groups, *(each.most for each in taken if each.most is not None)])
 
     @property
     def read(self) -> tuple[Attribute, ...]:

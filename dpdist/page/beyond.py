@@ -82,14 +82,15 @@ def _chosen_range(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> s
 
 
 def _chosen(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    del certificate
     return say(
-        "Counts the first {most_records:,} records of each person, a number that {share:.0%} of the budget chose: {persons} of the persons "
-        "have more, and {records} of all records (up to {up_to:,} of a person) are not counted. {of_counted}",
+        "{counts}, a number that {share:.0%} of the budget chose: {persons} of the persons have more, and {records} of all {what} (up to "
+        "{up_to:,} of a person) are not counted. {of_counted}",
+        counts=_counts(certificate),
         persons=_share(facts["persons_beyond"]),
         records=_known_share(facts["records_left_out"]),
+        what=recalled(certificate["method"]["counted"]),
         of_counted=say(OF_COUNTED),
-        **{name: facts[name] for name in ("most_records", "share", "up_to")},
+        **{name: facts[name] for name in ("share", "up_to")},
     )
 
 
@@ -108,9 +109,18 @@ def _chosen_groups(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 def _of_persons(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     found, what = facts["persons"], certificate["method"]["counted"]
     what = say("groups of persons") if _counts_persons(certificate) else recalled(what)
+    # persons are seen, and nothing of what they have beyond: a share of the first rungs alone would mislead
+    hidden = found["beyond"]["low_95"] > 0 >= found["records"]["low_95"]
     told = say(
-        "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "
-        "({share:.0%} of the budget bought these numbers). {of_counted}",
+        later(
+            "{counts}; {beyond} of the persons have more, and how many of the {what} are not counted is hidden by the noise ({share:.0%} "
+            "of the budget bought these numbers). {of_counted}"
+        )
+        if hidden
+        else later(
+            "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "
+            "({share:.0%} of the budget bought these numbers). {of_counted}"
+        ),
         counts=_counts(certificate),
         beyond=_share(found["beyond"]),
         records=_share(found["records"]),

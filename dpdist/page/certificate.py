@@ -136,6 +136,7 @@ class MethodFacts(TypedDict):
 
     counted: str
     persons: NotRequired[bool]
+    missing_persons: NotRequired[Literal["drop", "each"]]
     meaning: str
     record: NotRequired[str]
     attributes: dict[str, dict[str, Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpdist.domain import DROP
@@ -53,6 +53,10 @@ def found_in_records(certificate: Mapping[str, Any]) -> str:
     return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
 
 
+NO_PERSON = {
+    "drop": later("Records that name no person are left out of all answers."),
+    "each": later("Each record that names no person is counted as a person of its own."),
+}
 OUTSIDE = {
     "clip": later("values below or above those declared are counted at the nearest one"),
     "drop": later("records with any other value are left out of all answers"),
@@ -64,9 +68,13 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
     method = certificate["method"]
     attributes, sums = method["attributes"], method.get("sums", {})
+    most = (certificate.get("privacy") or {}).get("most_groups_of_one_person", 0)
     told = [
-        f"{capitalised(facts.get('title') or name)}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()
+        f"{capitalised(facts.get('title') or name)}: {'; '.join([*_excluded(facts), *_by_levels(facts, most)])}."
+        for name, facts in attributes.items()
     ]
+    if "missing_persons" in method:
+        told = [say(NO_PERSON[method["missing_persons"]]), *told]
     if "record" in method:
         told = [say("A record is {record}.", record=recalled(method["record"])), *told]
     return told + [f"{capitalised(facts['title'] or name)}: {_clamped(facts)}." for name, facts in sums.items()]
@@ -122,3 +130,14 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
             )
         )
     return out
+
+
+def _by_levels(facts: dict[str, Any], most: int) -> Iterator[str]:
+    """By which levels persons are counted, and in how many of the groups; where that are fewer than in other tables, what is not known."""
+    one = later("persons are also counted by “{level}”, each once in the first of their groups there")
+    several = later("persons are also counted by “{level}”, each once in each of the first {bound:,} of their groups there")
+    for name, bound in facts.get("persons_by", {}).items():
+        level = facts.get("level_titles", {}).get(name, name)
+        yield say(one, level=level) if bound == 1 else say(several, level=level, bound=bound)
+        if bound < most:
+            yield say("how many have more groups there is not known")

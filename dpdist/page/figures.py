@@ -69,7 +69,8 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     beside = _beside(block, domain, words, values, half)
     ordered = tuple(map(slice, _on_axes(block, domain)))
     found = _plain(block, domain, words, values[ordered], half[ordered])
-    charts = [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip()))]
+    totals = frozenset(label for axis in block.axes if (label := domain.attributes[axis].total) is not None)
+    charts = [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip(), totals=totals))]
     return [*charts, *(("", each) for each in _on_map(block, domain, words, values[ordered], half[ordered]))]
 
 

@@ -70,8 +70,12 @@ def finding(figure: Figure, counted: str, answer: str = "count") -> str:
 
 
 def _largest(figure: Figure, counted: str, answer: str) -> str:
-    values, half = figure.values.ravel(), figure.half.ravel()
-    names = [_name(figure, i, s) for i in range(len(figure.axis.labels)) for s in range(len(figure.series))]
+    rows, columns = (
+        [k for k, label in enumerate(part) if str(label) not in figure.totals]
+        for part in (figure.axis.labels, figure.series)
+    )
+    values, half = (each[np.ix_(rows, columns)].ravel() for each in (figure.values, figure.half))
+    names = [_name(figure, i, s) for i in rows for s in columns]
     if values.size == 1:
         named = "" if names[0] in ("", "all") else f": {names[0]}"
         return f"{with_interval(values[0], half[0])} {counted}{named}."

@@ -200,6 +200,10 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
     }
     if attribute.total is not None:
         facts["total"] = attribute.total
+    if attribute.apart:
+        facts["apart"] = [
+            (own.start, most) for own, most in zip(attribute.bins_of_levels.values(), attribute.apart, strict=True)
+        ]
     if attribute.line is not None:
         of = [_attribute_facts(each) for each in attribute.line.of]
         facts["line"] = {"of": of, "coefficients": attribute.line.coefficients}
@@ -222,7 +226,7 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
 
 def _attribute(facts: dict[str, Any]) -> Attribute:
     given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
-    given["total"] = facts.get("total")
+    given["total"], given["apart"] = facts.get("total"), tuple(most for _, most in facts.get("apart", ()))
     given["levels"] = tuple(
         Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
     )

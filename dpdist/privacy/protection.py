@@ -206,9 +206,10 @@ class ProtectedRecords(Protection):
     @property
     def bound(self) -> str:
         if self.counted is not None:
+            often = "once" if self.most_records == 1 else f"{self.most_records} times"
             return (
-                f"Nobody checked that a person has at most {self.most_records} of the {self.counted}, nor that each of them was counted "
-                "once, in one number: whoever has more, or was counted more often, is covered less."
+                f"Nobody checked that each person was counted at most {often} among the {self.counted}: whoever was counted more often is "
+                "covered less."
             )
         return f"Nobody checked that a person has at most {_number(self.most_records, 'record')}: whoever has more is covered less."
 

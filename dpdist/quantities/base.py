@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -25,20 +25,20 @@ class Beside:
     Attributes:
         attributes: those that records are grouped by.
         tables: of each group of queries the tables that it lists; none where it asks for anything else.
-        levels: whether attributes have levels.
+        levels: the attribute of every level, by the level's name.
         columns: of amounts that are declared.
         statistics: of each group of queries, with their columns of amounts.
         series: whether a group asks for filters.
         apart: whether persons are told apart.
         in_groups: whether every person counts once in each of some groups.
         bounded: the column of amounts whose total is bounded for each person.
-        totals: whether attributes have one.
+        totals: whether persons count in other tables beside that of all values: in totals, or by levels.
         known, non_negative: whether post-processing takes public counts, and fits cells.
     """
 
     attributes: tuple[str, ...]
     tables: tuple[tuple[tuple[str, ...], ...], ...]
-    levels: bool
+    levels: Mapping[str, str]
     columns: tuple[str, ...]
     statistics: tuple[tuple[str, tuple[str, ...]] | None, ...]
     series: bool
@@ -59,7 +59,7 @@ class Quantity(ABC):
 
     Attributes:
         counts_records: whether numbers of records are measured, so that public ones can be put in.
-        counts_totals: whether a person counts once in all values of an attribute together.
+        counts_totals: whether a person counts once in all values of an attribute together, and in the groups of its levels.
         withheld: why readers can ask no further questions of the measurement; None where they can.
     """
 
@@ -80,8 +80,9 @@ class Quantity(ABC):
             return ("sums",), said
         if beside.totals and not self.counts_totals:
             return ("domain",), (
-                "'total' counts persons once over all values of an attribute, and records add up by themselves: set 'count: persons', or "
-                "leave it out and ask for 'marginals' without the attribute"
+                "'total' and 'most_groups' of an attribute are of persons, who count once in all its values or in a group of a level, and "
+                "records add up by themselves: set 'count: persons', or leave them out and ask for 'marginals' without the attribute or "
+                "with the level"
             )
         if not beside.known or self.counts_records:
             return None
@@ -169,7 +170,7 @@ class PersonsByGroup(Quantity):
 
     Attributes:
         of: how their records are counted.
-        groups: how many there are in each table, where there are tables of totals.
+        groups: in how many of each table a person can count, where there are several.
     """
 
     of: Quantity
@@ -179,7 +180,7 @@ class PersonsByGroup(Quantity):
     withheld = "it counts persons by group, and sums over groups are no numbers of persons"
 
     def stability(self, moved: Distance) -> Distance:
-        """In each table a person counts in as many of its groups as are allowed, or in all."""
+        """In each table a person counts in as many of its groups as are allowed, or in as many as can be."""
         moved = self.of.stability(moved)
         return replace(moved, groups=sum(min(moved.groups, groups) for groups in self.groups))
 
@@ -190,11 +191,14 @@ class PersonsByGroup(Quantity):
                 "'count: persons' counts every person once in each of some groups, whatever amounts their records have: give 'person' a "
                 "'column' and 'most_groups', and leave 'most_records' and 'sums' out"
             )
-        whole = [len(some) == 1 and sorted(some[0]) == sorted(beside.attributes) for some in beside.tables]
-        if beside.levels or not all(whole):
+        names = sorted(beside.attributes)
+        asked = [table for some in beside.tables for table in some or ((),)]
+        known = [sorted(beside.levels.get(each, each) for each in table) == names for table in asked]
+        if not all(known) or names not in map(sorted, asked):
             return ("records", "person"), (
-                f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(beside.attributes)}]]}}', without "
-                "levels: persons of other tables are no sums of these, so make a release of its own for each"
+                f"'count: persons' publishes the table of all attributes, 'marginals: {{of: [[{', '.join(beside.attributes)}]]}}', and "
+                "beside it tables with levels in place of attributes: persons of other tables are no sums of these, so make a release of "
+                "its own for each"
             )
         return super().refuses(beside)
 

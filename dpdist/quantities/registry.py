@@ -32,5 +32,10 @@ def quantity_of(domain: Domain, *, centre: int | None, persons: bool) -> Quantit
     """
     counted = Shares(domain.shares_per_record, not domain.sums_alone) if domain.amounts else RecordCounts()
     if persons:
-        return PersonsByGroup(counted, domain.groups) if len(domain.groups) > 1 else PersonsByGroup(counted)
+        tables = domain.apart
+        return (
+            PersonsByGroup(counted, tuple(domain.groups_in(each)[1] for each in tables))
+            if tables[1:]
+            else PersonsByGroup(counted)
+        )
     return counted if centre is None else Distances(centre, counted)

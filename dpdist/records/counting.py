@@ -151,7 +151,9 @@ def _facts(attribute: Attribute) -> list[object]:
 
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
     facts = [_facts(attribute) for attribute in domain.attributes]
-    return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
+    apart = [[each.apart, each.levels_counted] for each in domain.attributes if each.apart]
+    told = [facts, tables, *([domain.tables, apart] if apart else [])]
+    return hashlib.sha256(f"{source.digest}{json.dumps(told)}".encode()).hexdigest()[:32]
 
 
 def _count_partitions(

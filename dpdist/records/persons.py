@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -209,10 +209,10 @@ def _count_parts(
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            for together in domain.totals:
-                placed = rows if not together else taken_together(rows, domain, together)
-                kept = placed[kept_records(source, domain, placed)]
-                if not together:
+            for number, table in enumerate(domain.apart):
+                placed = taken_by(rows, domain, table)
+                kept = placed[kept_records(within(source, domain, table), domain, placed)]
+                if number == 0:
                     repeated = repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
                     tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
                 yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
@@ -244,13 +244,24 @@ def groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     return np.asarray(rows["cell"] // math.prod(attribute.kinds for attribute in domain.amounts))
 
 
-def taken_together(rows: Rows, domain: Domain, together: tuple[int, ...]) -> Rows:
-    """The records in the groups that are left where all values of some attributes, by their places, are one: that of their total."""
-    kinds = [attribute.kinds for attribute in domain.attributes]
-    out = rows.copy()
-    for axis in together:
-        step = math.prod(kinds[axis + 1 :])
-        out["cell"] += (domain.attributes[axis].total_code - out["cell"] // step % kinds[axis]) * step
+def within(source: Source, domain: Domain, table: Sequence[str | None]) -> Source:
+    """The source with the bound on a person's groups in a table of persons, where a level of it has a smaller one."""
+    person = source.person
+    if person is None or person.most_groups is None:
+        return source
+    return replace(source, person=replace(person, most_groups=min(person.most_groups, domain.groups_in(table)[1])))
+
+
+def taken_by(rows: Rows, domain: Domain, table: Sequence[str | None]) -> Rows:
+    """The records in the groups of a table in which persons are counted by themselves (``Domain.apart``)."""
+    kinds = [each.kinds for each in domain.attributes]
+    bins = [each.taken(name).bins for each, name in zip(domain.attributes, table, strict=True)]
+    out = rows if all(each is None for each in bins) else rows.copy()
+    for axis, other in enumerate(bins):
+        if other is not None:
+            step = math.prod(kinds[axis + 1 :])
+            code = out["cell"] // step % kinds[axis]
+            out["cell"] += (other[code] - code) * step
     return out
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from itertools import chain, combinations
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,37 +16,35 @@ NOBODY = 1e-12
 """Of all persons: fewer are taken for none."""
 
 
-def persons_by_group(domain: Domain, groups: Distribution, most: int | None) -> float:
-    """The mean answer for one person of a table of all groups, with its totals, where a person counts in the first ``most`` groups.
+def persons_by_group(domain: Domain, table: Sequence[str], groups: Distribution, most: int | None) -> float:
+    """The mean answer for one person of a table, with its totals, where a person counts in the first ``most`` groups.
 
-    A person's groups are different ones, every set of as many as likely as another.
+    A person's groups are different ones, every set of as many as likely as another. Those of a level are taken for equally large.
 
     Args:
+        table: the attributes, or levels of them, that it is by.
         most: None where all of them count.
     """
-    sizes, answers, rows = [each.shown - (each.total is not None) for each in domain.attributes], 0.0, 0
-    cells = math.prod(sizes)
-    with_total = [axis for axis, each in enumerate(domain.attributes) if each.total is not None]
-    for some in chain.from_iterable(combinations(with_total, number) for number in range(len(with_total) + 1)):
-        together = math.prod(sizes[axis] for axis in some)
-        rows += cells // together
-        answers += _distinct(groups, cells, together, most)
+    answers, rows, (cells, _) = 0.0, 0, domain.groups_in(domain.names)
+    for each in domain.with_totals(table):
+        number, bound = domain.groups_in(each)
+        rows += number
+        answers += _distinct(groups, cells, number, number if most is None else min(most, bound))
     return answers / rows
 
 
-def _distinct(groups: Distribution, cells: int, together: int, most: int | None) -> float:
-    """In how many groups a person counts in the mean, where so many of all cells are one group.
+def _distinct(groups: Distribution, cells: int, number: int, limit: int) -> float:
+    """In how many groups a person counts in the mean, where all cells are so many groups and ``limit`` count.
 
     With d groups after j cells, the next cell is in a new group with probability (groups - d) together / (cells - j).
     """
-    number = cells // together
-    limit = number if most is None else min(most, number)
+    together = cells / number
     chances, told = np.zeros(limit + 1), np.arange(limit + 1)  # of 0, 1, ... groups; of the last number or more
     chances[0], found = 1.0, 0.0
     for taken, weight in enumerate(_by_number(groups, cells)):
         found += float(weight * (chances @ told))
         if taken < cells:
-            new = chances[:-1] * (number - told[:-1]) * (together / (cells - taken))
+            new = chances[:-1] * np.minimum((number - told[:-1]) * (together / (cells - taken)), 1)
             chances[:-1] -= new
             chances[1:] += new
     return found

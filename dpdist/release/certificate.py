@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpdist.domain import DROP, Attribute, Domain
+from dpdist.domain import DROP, Attribute
 from dpdist.grids.base import Grid
 from dpdist.grids.non_negative import Effect, Group
 from dpdist.identities import digest_of
@@ -261,10 +261,11 @@ def method(job: Job) -> dict[str, Any]:
     return {
         "counted": records.named,
         **({"persons": True} if measured.persons else {}),
+        **({"missing_persons": records.person.missing} if records.person.missing else {}),
         "meaning": meant(job),
         **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {
-            **{name: {**given.facts(), **_levels(measured.domain, name)} for name, given in measured.attributes.items()},
+            **{name: {**given.facts(), **_levels(job, name)} for name, given in measured.attributes.items()},
             **{line.name: _line_facts(line) for line in measured.domain.attributes if line.line is not None},
         },
         **({"sums": {name: given.facts() for name, given in measured.sums.items()}} if measured.sums else {}),
@@ -296,10 +297,18 @@ def meant(job: Job) -> str:
     return digest_of("meaning", facts)
 
 
-def _levels(domain: Domain, name: str) -> dict[str, Any]:
-    """The levels of an attribute, and how many groups each has; none of one that is not counted by itself."""
-    levels = domain.attribute(name).levels if name in domain.names else ()
-    return {"levels": {level.name: len(level.labels) for level in levels}} if levels else {}
+def _levels(job: Job, name: str) -> dict[str, Any]:
+    """The levels of an attribute, and how many groups each has; none of one that is not counted by itself.
+
+    Of levels by which persons are counted, also in how many groups each person counts.
+    """
+    domain, most = job.measured.domain, job.guarantee.person.most_groups or 1
+    if name not in domain.names or not (levels := domain.attribute(name).levels):
+        return {}
+    asked = {each for table in domain.tables for each in table}
+    bounds = zip(levels, domain.attribute(name).apart, strict=False)  # none where levels are sums of values
+    apart = {level.name: min(most, bound or most) for level, bound in bounds if level.name in asked}
+    return {"levels": {level.name: len(level.labels) for level in levels}, **({"persons_by": apart} if apart else {})}
 
 
 def _line_facts(line: Attribute) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from dpdist.records.beyond import CountedSizes, CountedValues, RecordsInParts, s
 from dpdist.release.preliminary import PredictedErrors, Preliminary
 from dpdist.spec.found_first import AskedQuantiles, FoundEdges
 from dpdist.spec.job import Job
+from dpdist.spec.sums import SumSpec
 
 
 class PrivateChoice(Preliminary):
@@ -148,7 +149,9 @@ class QuantileChoice(PrivateChoice):
         said = {
             "share": float(self.asked.asked.share),
             "rho": str(self.loss.zcdp),
-            "columns": {name: each.facts() for name, each in self.asked.asked.of.items()},
+            "columns": {
+                name: _called(each.facts(), job.measured.sums.get(name)) for name, each in self.asked.asked.of.items()
+            },
             "by": list(self.asked.asked.by),
             "moved": moved_by(self.job),
             "choices": list(self.choices()),
@@ -165,6 +168,12 @@ class QuantileChoice(PrivateChoice):
                 for at, steps in zip(self.asked.asked.at, next(chosen), strict=True):
                     value, low, high = (float(given.first + given.step * step) for step in steps)
                     yield {"of": of, "at": float(at), "group": group, "value": value, "low_95": low, "high_95": high}
+
+
+def _called(facts: dict[str, Any], added_up: SumSpec | None) -> dict[str, Any]:
+    """What a certificate says of a column, by the title and unit of its sums where quantiles say none."""
+    other = {} if added_up is None else added_up.facts()
+    return {**facts, **{name: facts[name] or other.get(name) for name in ("title", "unit")}}
 
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:

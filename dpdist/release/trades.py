@@ -146,9 +146,10 @@ def _groups(
         if axis in whole and what in (DEVIATION, SQUARE):
             continue  # from the middle of the range: no answers by themselves
         if job.beside.totals:
-            groups = given.per_person["most_groups"]
+            groups, domain = given.per_person["most_groups"], job.measured.domain
             every, counted = (
-                records / groups.mean * persons_by_group(job.measured.domain, groups, bound) for bound in (None, most)
+                records / groups.mean * persons_by_group(domain, block.heads(domain.names), groups, bound)
+                for bound in (None, most)
             )
         else:
             every = usual(workload, block, records, whole, steps)

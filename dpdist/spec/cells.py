@@ -58,7 +58,8 @@ class CountedCells:
                     name,
                     self.sizes,
                     folder=self.folder,
-                    everywhere=all(entry.kind.asks_for(name, names) for entry in asked),
+                    apart=self.persons,
+                    everywhere=self.persons or all(entry.kind.asks_for(name, names) for entry in asked),
                     ordered=all(entry.kind.ordered_by(name) for entry in asked),
                 )
                 for name, given in self.attributes.items()
@@ -79,6 +80,7 @@ class CountedCells:
             tuple(
                 given.uncounted(name) for name, given in self.beside.items() if name not in {*self.attributes, *self.sums}
             ),
+            tables=tuple(table for entry in asked for table in entry.kind.tables(names)) if self.persons else (),
         )
 
     @property

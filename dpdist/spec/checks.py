@@ -124,6 +124,11 @@ def _check_pushed(job: Job) -> None:
             "with 'push_down' only counts of cells come back, and 'counts', 'participations' and whatever a part of the budget finds first "
             "need the records themselves: leave one of them out"
         )
+    if len(job.measured.domain.apart) > 1:
+        raise InvalidInput(
+            "with 'push_down' a database counts each person in the groups of all values alone, and a total or a level of them counts "
+            "persons again: leave 'push_down' out, or make a release of its own for each"
+        )
 
 
 def _check_companions(job: Job) -> None:

@@ -99,8 +99,16 @@ class FoundFirst:
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for records and cells that it cannot be found for."""
-        if self.of_bounds and (measured.bounded or records.counts is not None):
-            raise InvalidInput(f"{self.key} goes without 'most_per_person' and without records that were counted before")
+        if self.of_bounds and measured.bounded:
+            raise InvalidInput(
+                f"{self.key} goes without 'most_per_person', which cuts the amounts of a person down by their sum: it looks at records and "
+                "amounts one by one"
+            )
+        if self.of_bounds and records.counts is not None:
+            raise InvalidInput(
+                f"{self.key} looks at single records and at those of a person, and nobody knows any more which were counted before, nor "
+                "whose: give the records themselves, or leave it out"
+            )
 
 
 @dataclass(frozen=True)

@@ -341,14 +341,14 @@ class Job:
         return Beside(
             attributes=tuple(measured.attributes),
             tables=tuple(entry.kind.tables(tuple(measured.attributes)) for entry in entries),
-            levels=any(part.levels for part in measured.domain.attributes),
+            levels={level.name: part.name for part in measured.domain.attributes for level in part.levels},
             columns=tuple(measured.sums),
             statistics=tuple((each.key(), each.columns) if each.columns else None for each in asked),
             series=any(entry.kind.over_time for entry in entries),
             apart=person.column is not None,
             in_groups=person.most_groups is not None and person.most_records == 1,
             bounded=measured.bounded,
-            totals=len(measured.domain.totals) > 1,
+            totals=len(measured.domain.apart) > 1 or any(given.most_groups for given in measured.attributes.values()),
             known=bool(options.known),
             non_negative=options.non_negative,
         )
@@ -395,6 +395,7 @@ class Job:
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
         records, measured = self.source.records, self.measured
+        levels = [each.levels_counted for each in measured.domain.attributes if each.apart]  # a file may say them
         facts = {
             "spec": self.guarantee.stated,
             "domain": [
@@ -407,5 +408,6 @@ class Job:
             "queries": self.workload.queries.fingerprint,
             **({} if records.counts is None else {"counts": records.counts}),
             **({"sums": [(name, given.measured) for name, given in measured.sums.items()]} if measured.sums else {}),
+            **({"levels": levels} if levels else {}),
         }
         return digest_of("spec", facts)

@@ -63,8 +63,8 @@ class Assumptions:
         found = {"most_records": self.given.records_per_person, "most_groups": self.given.groups_per_person}
         given = {key: self._distribution(text) for key, text in found.items() if text is not None}
         if "most_groups" in given:  # nobody has records in more groups than there are
-            there = self._job().measured.domain.grouped.groups[0]
-            given["most_groups"] = given["most_groups"].clipped(0, there)
+            grouped = self._job().measured.domain.grouped
+            given["most_groups"] = given["most_groups"].clipped(0, grouped.groups_in(grouped.names)[0])
         return given
 
     @cached_property

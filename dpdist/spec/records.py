@@ -210,8 +210,9 @@ class RecordsSpec(OfKinds):
     count: Literal["records", "persons"] = Field(
         "records",
         description="what is counted in each group: records, or the different persons who have records there. To count persons, give "
-        "'person' a 'column' and 'most_groups', and ask for one table of all attributes. A person in two groups counts in both, so the sum "
-        "of the counts of groups is not a number of persons",
+        "'person' a 'column' and 'most_groups', and ask for the table of all attributes; tables with levels in place of attributes may "
+        "stand beside it, and a person counts once in each of their groups, too. A person in two groups counts in both, so the sum of the "
+        "counts of groups is not a number of persons",
         examples=["persons"],
     )
     counts: CountsSpec | None = Field(

@@ -33,14 +33,14 @@ MANY_CELLS, BLENDS = 256, 10
 """Up to here a strategy near it is, and between how many of two strategies it is looked for."""
 SCALE = 2**20
 """Of the whole numbers by which the longest person is bounded there."""
+CLIMBS = 24
+"""Sets of cells from which long persons are looked for."""
 LEAST = 1e-9
 """Of the largest precision: that of what nobody asks for."""
 PLACES = 4000
 """At which the one number of the closed form is looked for, before it is refined."""
 ALWAYS_LISTED, NEARLY = 2**16, 1e-4
 """Sets of cells that are all gone through in every round; and how much longer than one a person is for which more are not."""
-CLIMBS = 24
-"""Sets of cells from which long persons are looked for."""
 
 
 def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: float = 1e-6) -> DenseStrategy:

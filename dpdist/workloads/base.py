@@ -117,15 +117,20 @@ def values_of(attribute: Attribute) -> Operator:
 def asked_for(domain: Domain, name: str) -> tuple[int, Operator, tuple[str, ...] | Sequence[str]]:
     """The attribute that a name means, or one of its levels: its axis, the counts that a table has of it, and their names.
 
-    Bins of other and missing values are groups of their own in every level.
+    Bins of other and missing values are groups of their own in every level. Where persons are counted, a level has bins of its own.
     """
     axis, level = domain.level(name)
     attribute = domain.attributes[axis]
     if level is None:
         return axis, values_of(attribute), attribute.labels
     extra, hidden = len(attribute.extra), attribute.size - attribute.shown
-    groups = [*level.groups, *range(len(level.labels), len(level.labels) + extra), *([-1] * hidden)]
-    return axis, Groups(np.array(groups), len(level.labels) + extra), (*level.labels, *attribute.extra)
+    own = attribute.bins_of_levels.get(name)
+    if own is not None:
+        groups = np.full(attribute.size, -1)
+        groups[own] = np.arange(len(own))
+        return axis, Groups(groups, len(own)), (*level.labels, *attribute.extra)[: len(own)]
+    groups = np.array([*level.groups, *range(len(level.labels), len(level.labels) + extra), *([-1] * hidden)])
+    return axis, Groups(groups, len(level.labels) + extra), (*level.labels, *attribute.extra)
 
 
 def named(domain: Domain, names: Sequence[tuple[int, str]]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,11 @@ def steps(values: list[float], half: float, **changes: object) -> Figure:
 )  # fmt: skip
 def test_the_largest_answer(values: list[float], half: float, said: str) -> None:
     assert finding(bars(values, half), "people") == said
+
+
+def test_a_total_is_no_group_beside_the_others() -> None:
+    shown = replace(bars([50.0, 400.0, 100.0, 530.0], 20.0), totals=frozenset({"v3"}))
+    assert finding(shown, "people") == "v1 is the largest group: 400 ± 20 people, before v2 with 100 ± 20."
 
 
 def test_peaks_and_medians() -> None:

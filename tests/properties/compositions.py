@@ -141,7 +141,8 @@ def _persons(content: Content) -> None:
     _person(column="who", most_groups=2)(content)
     content["records"]["person"].pop("most_records", None)
     if "marginals" in content["workload"][0]:
-        content["workload"] = [{"marginals": {"of": [list(content["domain"])]}}]
+        levels = [level for part in content["domain"].values() for level in part.get("levels", ())]
+        content["workload"] = [{"marginals": {"of": [list(content["domain"]), *(["a", level] for level in levels)]}}]
 
 
 def _totals(content: Content) -> None:

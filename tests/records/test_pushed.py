@@ -227,6 +227,14 @@ def test_a_release_whose_records_stay_in_the_database(home: Path, monkeypatch: p
         ({"records": {"person": {"column": "person"}}}, "set 'missing' of 'person' to 'drop' or 'each'"),
         ({"quantiles": {"of": {"age": {"from": 0, "to": 11}}, "at": [0.5]}}, "only counts of cells come back"),
         ({"records": {"counts": {"column": "n", "of": "visits"}}}, "only counts of cells come back"),
+        (  # the total was published as zero and noise
+            {
+                "records": {"count": "persons", "person": {"column": "person", "most_groups": 2, "missing": "drop"}},
+                "domain": {"sex": {"categories": ["f", "m"], "total": "all"}},
+                "workload": [{"marginals": {"of": [["sex"]]}}],
+            },
+            "a total or a level of them counts persons again",
+        ),
         (
             {"sums": {"paid": {"from": 0, "to": 10}}, "workload": [{"marginals": {"of": [["sex"]]}, "sum": "paid"}]},
             "'paid' is none of these",

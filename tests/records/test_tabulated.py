@@ -112,7 +112,7 @@ def test_a_release_of_counts_names_its_unit_and_shares_no_cap_with_another(home:
     privacy = release.certificate["privacy"]
     assert privacy["unit"] == "visits"
     assert privacy["one_change"] == "One of the visits is added or removed."
-    assert "nor that each of them was counted once" in privacy["bound"]
+    assert "Nobody checked that each person was counted at most" in privacy["bound"]
     assert privacy["bound_enforced_while_counting"] is False
     assert release.certificate["method"]["counted"] == "visits"
     other = small.write(home.parent / "rows", release="rows", table=small.records(seed=1))

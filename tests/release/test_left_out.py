@@ -91,6 +91,11 @@ def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: 
     for sentence in beyond_sentences(facts):
         assert sentence in page
     assert "Counts the first 3 purchases of each person" in page
+    hidden = {**said["persons"], "beyond": {"share": 0.3, "low_95": 0.2, "high_95": 0.4}}
+    hidden["records"] = {"share": 0.007, "low_95": 0.0, "high_95": 0.02}  # of whoever has one more, where nobody is seen
+    told = beyond_sentences({**facts, "left_out": {**said, "persons": hidden}})[0]
+    assert "30.0% (20.0% to 40.0%) of the persons have more, and how many of the purchases are not counted is hidden" in told
+    assert "0.7%" not in told
     assert "intervals of the records that count" in page or "count of the records that count lies" in page
     with opened(home) as ledger:
         own, before = ledger.receipt("small-1"), ledger.receipt("small-1~left-out")
@@ -143,6 +148,34 @@ def test_declared_bounds_without_it_say_that_it_is_not_known(home: Path) -> None
     assert said.startswith("Counts the first 3 purchases of each person; how many do not is not known")
 
 
+def test_of_persons_in_steps_of_a_series_it_is_measured_too(home: Path) -> None:
+    """Of each person two records count in each of two years that are three apart. Only a stream goes without it."""
+    person = {"column": "person", "most_records": 2, "participations": 2, "separation": 3}
+    series = {
+        "domain": {"age": {"from": 0, "to": 11}},
+        "sums": {},
+        "workload": [{"filters": {"of": "age", "apply": [{"running_sum": True}]}}],
+        "records": {"path": "records.parquet", "person": person},
+        "mechanism": "auto",
+    }
+    done, rows = small.run(written(home, **series), home), purchases().select(["person", "age"]).to_pylist()
+    ages: dict[int, list[int]] = {}
+    for row in rows:
+        ages.setdefault(row["person"], []).append(row["age"])
+    lost = []
+    for own in ages.values():
+        first = min(own)
+        later = [age for age in own if age >= first + 3]
+        lost.append(len(own) - min(2, own.count(first)) - min(2, later.count(min(later, default=0))))
+    facts = json.loads((Path(done.folder) / "release.json").read_text())["left_out"]["persons"]
+    assert near(facts["beyond"], np.mean(np.array(lost) > 0))
+    assert near(
+        facts["records"],
+        sum(each for each in lost if each <= facts["up_to"])
+        / (len(rows) - sum(each for each in lost if each > facts["up_to"])),
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -154,7 +187,11 @@ def test_declared_bounds_without_it_say_that_it_is_not_known(home: Path) -> None
         ),
         (
             {"records": {"path": "records.parquet", "counts": {"column": "age", "of": "visits"}}},
-            "records that were counted before",
+            "nobody knows any more which were counted before, nor whose",
+        ),
+        (
+            {"sums": {"amount": {"from": 0, "to": 40, "most_per_person": 80, "missing": "drop"}}},
+            "cuts the amounts of a person down by their sum",
         ),
     ],
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpdist import verify
 from dpdist.errors import InvalidSpec, LedgerError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
@@ -141,6 +144,156 @@ def test_persons_are_counted_once_in_totals(home: Path) -> None:
     assert "their parts agree" not in page
 
 
+KINDS: dict[str, Any] = {
+    "domain": {
+        "sex": TOTALS["sex"],
+        "work": {**TOTALS["work"], "levels": {"kind": {"x": ["a", "b"], "y": ["c"]}}, "most_groups": {"kind": 2}},
+    },
+    "workload": [{"marginals": {"of": [["sex", "work"], ["sex", "kind"]]}}],
+}
+BY_LEVELS: dict[str, Any] = {
+    "domain": {
+        "day": {
+            "dates": {"from": "2026-09-01", "to": "2026-09-20", "every": "day"},
+            "outside": "drop",
+            "missing": "no day",
+            "levels": {"week": "week", "month": "month"},
+            "level_titles": {"month": "calendar month"},
+            "most_groups": {"week": 2},
+            "total": "ever",
+        },
+        "town": {
+            "categories": ["a", "b", "c"],
+            "levels": {"land": {"north": ["a"], "south": ["b", "c"]}},
+            "total": "all towns",
+        },
+    },
+    "workload": [{"marginals": {"of": [["day", "town"], ["week", "town"], ["week", "land"], ["month", "town"]]}}],
+}
+"""Weeks begin on 31 August, 7 and 14 September: three of them."""
+
+
+def travels() -> pa.Table:
+    """Five hundred persons with one to nine records each; some days lie outside, and some records have none."""
+    state = np.random.default_rng(9)
+    person = np.repeat(np.arange(500), state.integers(1, 10, 500))
+    days = [datetime.date(2026, 9, 1) + datetime.timedelta(days=int(each)) for each in state.integers(0, 22, person.size)]
+    return pa.table(
+        {
+            "day": [None if place % 17 == 0 else day for place, day in enumerate(days)],
+            "town": state.choice(["a", "b", "c"], person.size),
+            "person": person,
+        }
+    )
+
+
+def test_persons_are_counted_once_in_the_groups_of_levels(home: Path) -> None:
+    """Every table by itself, with its bound: of a week two, however many records a person has there."""
+    plenty = {"budget": {"rho": 10**8}, "ledger": {"dataset": "s", "cap": {"rho": 10**8}}}
+    done = small.run(small.write(home.parent / "data", table=travels(), **{**ASKED, **BY_LEVELS, **plenty}), home)
+    rows = [row for row in travels().to_pylist() if row["day"] is None or row["day"].day <= 20]
+
+    def told(most: int, *of: Callable[[dict[str, Any]], str]) -> dict[tuple[str, ...], int]:
+        groups: dict[int, list[tuple[str, ...]]] = {}
+        for row in rows:
+            mine, group = groups.setdefault(row["person"], []), tuple(each(row) for each in of)
+            if group not in mine and len(mine) < most:
+                mine.append(group)
+        every = [group for mine in groups.values() for group in mine]
+        return {group: every.count(group) for group in set(every)}
+
+    def day(row: dict[str, Any]) -> str:
+        return "no day" if row["day"] is None else str(row["day"])
+
+    def week(row: dict[str, Any]) -> str:
+        return "no day" if row["day"] is None else f"2026-W{row['day'].isocalendar().week}"
+
+    def month(row: dict[str, Any]) -> str:
+        return "no day" if row["day"] is None else "2026-09"
+
+    def town(row: dict[str, Any]) -> str:
+        return str(row["town"])
+
+    def land(row: dict[str, Any]) -> str:
+        return "north" if row["town"] == "a" else "south"
+
+    def towns(row: dict[str, Any]) -> str:
+        return "all towns"
+
+    def ever(row: dict[str, Any]) -> str:
+        return "ever"
+
+    tables = {
+        "day x town": told(3, day, town) | told(3, ever, town) | told(3, day, towns) | told(1, ever, towns),
+        "week x town": told(2, week, town) | told(2, week, towns),
+        "week x land": told(2, week, land),
+        "month x town": told(3, month, town) | told(2, month, towns),
+    }
+    found: dict[str, dict[tuple[str, ...], int]] = {name: {} for name in tables}
+    for row in done.answers.arrow.to_pylist():
+        labels = [row[name] for name in row["group"].split(" x ")]
+        if round(row["answer"]):
+            found[row["group"]][labels[0].split(" (")[0], labels[1]] = round(row["answer"])
+    assert found == tables
+    assert done.plan.job.moved.groups == (3 + 3 + 3 + 1) + (2 + 2) + 2 + (3 + 2)
+    folder = Path(done.folder)
+    assert verify.verify(folder)["sensitivity"] == "right"
+    certificate = json.loads((folder / "release.json").read_text())
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    assert certificate["method"]["attributes"]["day"]["persons_by"] == {"week": 2, "month": 3}
+
+
+@pytest.mark.parametrize(
+    ("language", "bounded", "more", "as_others"),
+    [
+        (
+            "en",
+            "persons are also counted by “week”, each once in each of the first 2 of their groups there; how many",
+            "how many have more groups there is not known",
+            "also counted by “calendar month”, each once in each of the first 3 of their groups",
+        ),
+        (
+            "de",
+            "Personen werden auch nach „week“ gezählt",
+            "wie viele dort mehr Gruppen haben",
+            "„calendar month“ gezählt, jede einmal",
+        ),
+        (
+            "fr",
+            "les personnes sont aussi comptées par « week »",
+            "on ignore combien d’entre elles",
+            "« calendar month », chacune",
+        ),
+        ("es", "las personas se cuentan también por «week»", "no se sabe cuántas tienen más", "«calendar month», cada una"),
+    ],
+)
+def test_the_page_says_by_which_levels_persons_are_counted(
+    home: Path, language: str, bounded: str, more: str, as_others: str
+) -> None:
+    path = small.write(home.parent / "data", table=travels(), **{**ASKED, **BY_LEVELS, "language": language})
+    page = (Path(small.run(path, home).folder) / "index.html").read_text(encoding="utf-8")
+    assert bounded in page
+    assert as_others in page
+    assert page.count(more) == page.count(bounded) > 0  # what is beyond the bound of all tables is another sentence's
+
+
+def test_levels_of_a_file_decide_what_is_counted(home: Path) -> None:
+    """No query names them, so that the release is another one where the file says otherwise."""
+    folder = home.parent / "data"
+    asked = {
+        "domain": {"work": {"categories": ["a", "b", "c"], "levels": "levels.csv"}},
+        "workload": [{"marginals": {"of": [["work"], ["kind"]]}}],
+    }
+    path = small.write(folder, table=visits(), **{**ASKED, **asked})
+    digests = []
+    for kinds in ("xxy", "xyy"):
+        (folder / "levels.csv").write_text(
+            "work,kind\n" + "".join(f"{work},{kind}\n" for work, kind in zip("abc", kinds, strict=True))
+        )
+        digests.append(load(path).digest)
+    assert digests[0] != digests[1]
+
+
 def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     """Two records in each of three groups: sqrt(3) 2 in place of 6, and any workload, since records add up."""
     records = {"path": "records.parquet", "person": {"column": "person", "most_groups": 3, "most_records": 2}}
@@ -161,6 +314,27 @@ def test_the_tables_that_are_asked_for_decide_and_not_their_form(home: Path, ask
     made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
     (block,) = made.workload.blocks
     assert (block.name, block.queries) == ("sex x work", 6)
+
+
+@pytest.mark.parametrize(
+    ("missing", "language", "said"),
+    [
+        ("drop", "en", "Records that name no person are left out of all answers."),
+        ("each", "en", "Each record that names no person is counted as a person of its own."),
+        ("drop", "de", "Datensätze, die keine Person nennen, gehen in kein Ergebnis ein."),
+        ("each", "fr", "Chaque enregistrement qui ne nomme personne est compté comme une personne à part."),
+        ("each", "es", "Cada registro que no nombra a ninguna persona se cuenta como una persona aparte."),
+    ],
+)
+def test_the_page_says_what_became_of_records_without_a_person(home: Path, missing: str, language: str, said: str) -> None:
+    table = visits()
+    persons = [None if place % 9 == 0 else each for place, each in enumerate(table["person"].to_pylist())]
+    table = table.set_column(table.schema.get_field_index("person"), "person", pa.array(persons))
+    records = {**ASKED["records"], "person": {**PERSON, "missing": missing}}
+    path = small.write(home.parent / "data", table=table, **{**ASKED, "records": records, "language": language})
+    done = small.run(path, home)
+    assert said in (Path(done.folder) / "index.html").read_text(encoding="utf-8")
+    assert done.certificate["method"]["missing_persons"] == missing
 
 
 def changed_records(**other: Any) -> dict[str, Any]:
@@ -184,6 +358,14 @@ def changed_records(**other: Any) -> dict[str, Any]:
         ({"postprocess": {"known": [{"count": 5}]}}, "measures none"),
         (changed_records(count="visitors"), "records.count"),
         ({"domain": TOTALS, **changed_records(count="records")}, "set 'count: persons'"),
+        ({**BY_LEVELS, **changed_records(count="records")}, "set 'count: persons'"),
+        ({**BY_LEVELS, "workload": [{"marginals": {"of": [["week", "town"]]}}]}, "publishes the table of all attributes"),
+        ({**BY_LEVELS, "workload": [{"marginals": {"of": [["day", "town"], ["week"]]}}]}, "tables with levels in place"),
+        (
+            {**BY_LEVELS, "workload": [{"marginals": {"of": [["day", "town"], ["wek", "town"]]}}]},
+            "tables with levels in place",
+        ),
+        ({"domain": {**TOTALS, "sex": {"categories": ["f", "m"], "most_groups": {"kin": 1}}}}, "its levels are none"),
         ({"domain": {**TOTALS, "sex": {"categories": ["f", "m"], "total": "f"}}}, "'f' is a declared value"),
         (
             {"domain": {**TOTALS, "sex": {"categories": ["f", "m"], "missing": "x", "total": "x"}}},

@@ -25,6 +25,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
 from tests import small
+from tests.command_line import CommandLine
 from tests.often import first_of
 
 MOST = 40
@@ -64,6 +65,15 @@ def written(home: Path, **changes: Any) -> Path:
     return small.write(home.parent / "data", table=purchases(), **asked(**changes))
 
 
+def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
+    assert (
+        "above are for the largest bounds that 'most_records: private' may choose; a smaller choice means less noise" in told
+    )
+
+
 @pytest.mark.parametrize(("neighbours", "budget"), ASKED)
 def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
@@ -80,9 +90,9 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
         assert abs(truth - said[name]["share"]) <= off
     assert done.tally.beyond_bound == np.maximum(numbers - bound, 0).sum()
     page = (Path(done.folder) / "index.html").read_text()
-    assert f"Counts the first {bound} records of each person" in page
+    assert f"Counts the first {bound} purchases of each person, a number that" in page
     unknown = {**facts, "chosen_bound": {**said, "records_left_out": {"share": 0.0, "low_95": 0.0, "high_95": 1.0}}}
-    assert "have more, and an unknown share of all records" in beyond_sentences(unknown)[0]
+    assert "have more, and an unknown share of all purchases" in beyond_sentences(unknown)[0]
     assert "Intervals of answers are of the records that count" in page
     with opened(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")

@@ -142,6 +142,16 @@ def test_persons_by_group_and_columns_of_the_domain(home: Path) -> None:
     assert all(each["low_95"] <= each["value"] <= each["high_95"] for each in rows)
 
 
+def test_quantiles_are_called_as_the_sums_of_their_column(home: Path) -> None:
+    sums = {"amount": {"from": 0, "to": 20, "unit": "EUR", "title": "Amount paid", "missing": "drop"}}
+    tables = [*asked()["workload"], {"marginals": {"of": [["sex"]]}, "sum": "amount"}]
+    plain = {"from": 0, "to": 100}
+    done = small.run(
+        written(home, sums=sums, workload=tables, quantiles={**asked()["quantiles"], "of": {"amount": plain}}), home
+    )
+    assert "<td>Amount paid (EUR)</td>" in (Path(done.folder) / "index.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -249,6 +249,29 @@ def test_totals_of_groups_are_those_of_simulated_persons(tmp_path: Path) -> None
         assert of.answer - of.lost == pytest.approx(np.minimum(told, each.value).sum() / rows * 4000 / 5000, rel=0.03)
 
 
+def test_persons_by_levels_are_those_of_simulated_persons(tmp_path: Path) -> None:
+    """Of five weeks a person counts in two at most, whatever the bound on days."""
+    day = {
+        "dates": {"from": "2026-09-07", "to": "2026-10-11", "every": "day"},
+        "levels": {"week": "week"},
+        "most_groups": {"week": 2},
+    }
+    (groups,) = found(
+        tmp_path, **{**TOTAL, "domain": {"day": day}, "workload": [{"marginals": {"of": [["day"], ["week"]]}}]}
+    )
+    random = np.random.default_rng(7)
+    days = np.minimum(random.geometric(1 / 3, 5000), 35)
+    weeks = np.array([len(set(random.permutation(35)[:number] // 7)) for number in days])
+    assert {1, 2}.issubset(each.value for each in groups.tried)
+    for each in groups.tried:
+        by_day, by_week = each.groups
+        assert by_day.answer - by_day.lost == pytest.approx(np.minimum(days, each.value).sum() / 35 * 4000 / 5000, rel=0.03)
+        assert by_week.answer == pytest.approx(weeks.sum() / 5 * 4000 / 5000, rel=0.03)
+        assert by_week.answer - by_week.lost == pytest.approx(
+            np.minimum(weeks, min(2, each.value)).sum() / 5 * 4000 / 5000, rel=0.03
+        )
+
+
 def test_standard_deviations_are_those_of_simulated_releases(home: Path, tmp_path: Path) -> None:
     """Their usual answer, what the range takes of it, and their noise, which to first order is that of drawn measurements."""
     changes = {"workload": [ASKED["workload"][0], VARIANCE], "budget": {"rho": 0.05}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -162,6 +163,47 @@ def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
     else:
         monkeypatch.setattr(persons, "first_of_groups", wrong)
     made = in_all(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)
+    assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
+
+
+LEVELS: dict[str, Any] = {
+    "a": {**DOMAIN["a"], "levels": {"half": [0, 2, 3]}, "most_groups": {"half": 2}},
+    "b": {**DOMAIN["b"], "levels": {"whole": {"any": ["x", "y"]}}, "total": "all"},
+}
+BY_LEVELS: dict[str, Any] = {
+    "domain": LEVELS,
+    "workload": [{"marginals": {"of": [["a", "b"], ["half", "b"], ["half", "whole"]]}}],
+}
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", pytest.param("replace-one", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("groups", [3, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2, 6))])
+def test_persons_by_levels_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int) -> None:
+    """Of l groups of 6 and of the 3 values of a, and at most 2 of those of its halves: by b, in all of b, and by its one group."""
+    gaussian = in_all(tmp_path / "gaussian", neighbours, groups, **BY_LEVELS)
+    laplace = in_all(tmp_path / "laplace", neighbours, groups, **BY_LEVELS, **PURE)
+    reached = sum(min(groups, each) for each in (6, 3, 2, 2, 2))
+    sides = 2 if neighbours == "replace-one" else 1
+    squared, length = farthest_file(gaussian, tmp_path)
+    unit = 2**30
+    assert gaussian.grid.sensitivity_squared == sides * reached * unit**2
+    assert laplace.grid.sensitivity_squared == (sides * reached * unit) ** 2
+    assert squared <= sides * reached
+    assert length <= sides * reached
+    if sides == 1 and groups <= 3:
+        assert squared == length == reached
+
+
+@pytest.mark.parametrize("fault", ["the bound of a level is forgotten", "a level is forgotten"])
+def test_levels_that_forget_something_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    if fault == "a level is forgotten":
+        true = base.PersonsByGroup.stability
+        monkeypatch.setattr(
+            base.PersonsByGroup, "stability", lambda self, moved: true(replace(self, groups=self.groups[:-1]), moved)
+        )
+    else:
+        monkeypatch.setattr(persons, "within", lambda source, domain, table: source)
+    made = in_all(tmp_path, "add-remove", 3, **BY_LEVELS)
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
 

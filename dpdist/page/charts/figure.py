@@ -139,6 +139,7 @@ class Figure:
         cumulative: of counts up to each value, whether they are those at or below it; ``axis.edges`` begin where each count is reached.
         dots: whether the numbers are no amounts, such as means: a bar from 0 would say nothing.
         outlines: of a map, where each value of the axis lies; its series are frames, of which one is seen at a time or some side by side.
+        totals: labels of totals, which are no groups beside the others.
         sides: lower and upper ends of the intervals, where these are not symmetrical.
     """
 
@@ -159,6 +160,7 @@ class Figure:
     sides: tuple[Matrix, Matrix] | None = None
     ends: tuple[float, float] = (-math.inf, math.inf)
     name: str = ""
+    totals: frozenset[str] = frozenset()
 
     @property
     def heading(self) -> str:

@@ -139,8 +139,13 @@ class Values(SpecKind):
         """Lines of an outline for a column; none where it has other values."""
         return ()
 
-    def with_levels(self, plain: Attribute, folder: Path) -> Attribute:
-        """The attribute with its coarser levels. Files are taken from the folder."""
+    def with_levels(self, plain: Attribute, folder: Path, apart: Mapping[str, int] | None = None) -> Attribute:
+        """The attribute with its coarser levels.
+
+        Args:
+            folder: from which files are taken.
+            apart: where persons are counted in every level by themselves, the bounds of levels on the groups of a person.
+        """
         return plain
 
     def boundaries(self, folder: Path) -> Boundaries | None:
@@ -195,12 +200,13 @@ class Named(Values):
         (), description="the names of the values or bins on the page, in their order", examples=[["young", "old"]]
     )
 
-    def with_levels(self, plain: Attribute, folder: Path) -> Attribute:
+    def with_levels(self, plain: Attribute, folder: Path, apart: Mapping[str, int] | None = None) -> Attribute:
         if self.levels is None:
             return plain
         given = levels_of_file(plain, folder / self.levels) if isinstance(self.levels, str) else self.levels
         labels = () if isinstance(plain.labels, BinLabels | TimeLabels) else plain.labels[: plain.values]
-        return replace(plain, labels=labels, levels=tuple(level_of(plain, each, groups) for each, groups in given.items()))
+        levels = tuple(level_of(plain, each, groups) for each, groups in given.items())
+        return replace(plain, labels=labels, levels=levels, apart=() if apart is None else tuple(map(apart.get, given)))
 
 
 class WithUnit(Values):

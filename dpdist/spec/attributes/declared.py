@@ -64,6 +64,13 @@ class AttributeSpec(OfKinds, Titled):
         examples=["all branches"],
     )
 
+    most_groups: dict[Text, Annotated[int, Field(ge=1)]] = Field(
+        {},
+        description="with 'count: persons': in how many groups of a table by a level a person counts, where it is fewer than 'most_groups' "
+        "of 'person' says, by the level's name",
+        examples=[{"week": 2}],
+    )
+
     level_titles: dict[Text, Text] = Field(
         {},
         description="what the page calls levels, by their names; by default their names",
@@ -90,8 +97,8 @@ class AttributeSpec(OfKinds, Titled):
             periodic: whether the release is of one period out of several.
         """
         unit = self.values.facts().get("unit")
-        total = () if self.total is None else (self.total,)
-        return unit, self.values.meant(periodic=periodic), self.outside, self.missing, self.other, *total
+        given = [each for each in (self.total, self.most_groups) if each]
+        return unit, self.values.meant(periodic=periodic), self.outside, self.missing, self.other, *given
 
     def facts(self) -> dict[str, Any]:
         """What a certificate says of the attribute."""
@@ -118,23 +125,32 @@ class AttributeSpec(OfKinds, Titled):
         return self.model_copy(update={"values": self.values.declared(found)})
 
     def attribute(
-        self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False, folder: Path | None = None
+        self,
+        name: str,
+        sizes: Sizes = SIZES,
+        *,
+        everywhere: bool = False,
+        ordered: bool = False,
+        apart: bool = False,
+        folder: Path | None = None,
     ) -> Attribute:
         """The domain's attribute, with its levels.
 
         Args:
             folder: from which a file of levels is taken.
             everywhere, ordered: as for ``bins``.
-        Raises: InvalidInput for the title of a level that there is not.
+            apart: whether levels have bins of their own, in which persons are counted by themselves.
+        Raises: InvalidInput for the title or the bound of a level that there is not.
         """
         plain = self.bins(name, sizes, everywhere=everywhere, ordered=ordered)
-        found = self.values.with_levels(plain, folder or Path())
+        found = self.values.with_levels(plain, folder or Path(), self.most_groups if apart else None)
         known = [level.name for level in found.levels]
-        strange = next((level for level in self.level_titles if level not in known), None)
-        if strange is not None:
-            raise InvalidInput(
-                f"'level_titles' of {name!r} names {strange!r}{meant(strange, known)}; its levels are {', '.join(known) or 'none'}"
-            )
+        for key, given in (("level_titles", self.level_titles), ("most_groups", self.most_groups)):
+            strange = next((level for level in given if level not in known), None)
+            if strange is not None:
+                raise InvalidInput(
+                    f"{key!r} of {name!r} names {strange!r}{meant(strange, known)}; its levels are {', '.join(known) or 'none'}"
+                )
         return found
 
     def bins(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
