@@ -160,7 +160,7 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     path = small.write(tmp_path, table=TABLE, domain=domain, workload=QUERIES, **EXACT)
     release = small.run(path, tmp_path / "home")
     assert exclusions(release.certificate) == [
-        "age: values below or above those declared are counted at the nearest one; records without a value are left out of the "
+        "Age: values below or above those declared are counted at the nearest one; records without a value are left out of the "
         "answers that use it.",
         "sex: records with any other value are counted as “another”; records without a value are counted as “not told”.",
     ]
@@ -187,4 +187,4 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     ],
 )
 def test_each_rule_is_told_once(facts: dict[str, str], said: str) -> None:
-    assert exclusions({"method": {"attributes": {"age": facts}}}) == [f"age: {said}"]
+    assert exclusions({"method": {"attributes": {"age": facts}}}) == [f"Age: {said}"]

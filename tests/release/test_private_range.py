@@ -161,7 +161,8 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
     cut = np.abs(amounts - np.clip(amounts, said["from"], said["to"])).sum() / np.abs(amounts).sum()
     for truth, name in ((outside.mean(), "amounts_beyond"), (cut, "sum_left_out")):
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
-    assert f"paid counts from {said['from']:,.10g} to {said['to']:,.10g} EUR" in beyond_sentences(facts)[0]
+    ends = f"{said['from']:,.10g} to {said['to']:,.10g}".replace("-", "−")
+    assert f"paid counts from {ends} EUR" in beyond_sentences(facts)[0]
     made = preliminary_of(done.job.declared)
     assert isinstance(made, RangeChoice)
     part = shares(done.job.declared.guarantee.budget.loss, Fraction(1, 5))[0]
