@@ -162,7 +162,7 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     assert exclusions(release.certificate) == [
         "Age: values below or above those declared are counted at the nearest one; records without a value are left out of the "
         "answers that use it.",
-        "sex: records with any other value are counted as “another”; records without a value are counted as “not told”.",
+        "Sex: records with any other value are counted as “another”; records without a value are counted as “not told”.",
     ]
     assert "records without a value are counted as “not told”" in (release.folder / "index.html").read_text()
     assert np.isfinite(pyarrow.parquet.read_table(release.folder / "answers.parquet")["answer"].to_numpy()).all()
