@@ -215,11 +215,19 @@ class Objects(Destination):
         Returns: the names of other objects below the prefix.
         Raises: StoreError when a file is missing or has changed.
         """
-        found = tags_at(self.place)
+        found = self.tags()
         for each in written:
             if found.pop(each.name, None) != (each.size, each.tag):
                 raise StoreError(f"{self.place}: {each.name} changed while the release was published; run again")
         return sorted(found)
+
+    def tags(self) -> dict[str, tuple[int, str | None]]:
+        """Size and tag of every object at the place."""
+        return tags_at(self.place)
+
+    def delete(self, names: list[str]) -> None:
+        """Remove objects."""
+        self.place.delete(names)
 
 
 def tags_at(place: Place) -> dict[str, tuple[int, str | None]]:

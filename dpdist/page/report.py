@@ -121,7 +121,7 @@ def seal_at(place: Objects, written: Sequence[Written], certificate: bytes, seal
         raise StoreError(
             f"{place.place} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
         )
-    place.place.delete(others)  # what a run that was killed had written of other formats
+    place.delete(others)  # what a run that was killed had written of other formats
     return [*written, place.put(SIGNATURE, seal.sign(certificate)), place.put(CERTIFICATE, certificate)]
 
 
