@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -27,6 +28,12 @@ def table_of(folder: Path, benchmark: str, *options: str) -> str:
     done = forked.finished(str(ROOT / "benchmarks" / f"{benchmark}.py"), *options, "--out", folder / "table.md")
     assert done.returncode == 0, done.stderr
     return (folder / "table.md").read_text()
+
+
+def test_no_program_takes_the_name_of_a_package() -> None:
+    """Where a program lies is looked for modules first: Numba imported the program that was called coverage."""
+    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    assert {name for name in programs if importlib.util.find_spec(name)} == set()
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """How often published intervals hold the true numbers: releases of three real files, each drawn anew under many keys.
 
-    python -m benchmarks.coverage --shop SALES --data FOLDER [--draws 1000] [--seed 40] [--before] [--only 'shop declared Laplace']
+    python -m benchmarks.coverage_of_files --shop SALES --data FOLDER [--draws 1000] [--seed 40] [--before] [--only 'shop declared Laplace']
 
 With ``--before`` nothing is counted but what is said of bounds, which takes a hundredth of the time, so that it can be drawn more often;
 with ``--only`` of some specs.
