@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -110,7 +110,7 @@ class CharacterGrid(TransformedGrid):
         values = held(measured) if self.form is Form.HELD else held(measured)[kept]
         return RowSpace(held(self.weights)[kept], rows, shape, values)
 
-    @property
+    @cached_property
     def column_squared(self) -> int | None:
         return square(MEMORY, self.weights) if self.form is Form.HELD else None
 

@@ -185,7 +185,7 @@ class DenseGrid(Grid):
         """Whether z = k B x: a multiple of the strategy itself."""
         return self.mixing.ndim == 1 and self.mixing.strides == (0,)
 
-    @property
+    @cached_property
     def column_squared(self) -> int | None:
         if self._alike:
             return None

@@ -233,7 +233,7 @@ def inverse_where_asked(rows: Matrix, asked: Callable[[], Matrix]) -> Matrix:
     """
     try:
         return left_inverse(rows)
-    except np.linalg.LinAlgError:
+    except (np.linalg.LinAlgError, InvalidInput):
         inverse, gram = np.linalg.pinv(rows, rcond=1e-12), asked()
         left = np.eye(rows.shape[1]) - inverse @ rows
         if float(np.einsum("ij,ik,kj->", left, gram, left)) > 1e-12 * float(np.trace(gram)):

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, Self
 
 import numpy as np
@@ -235,7 +235,7 @@ class FilterGrid(SeriesGrid):
         shape, place = ((points, self.series), 0) if self.form is Form.HELD else ((self.series, points), 1)
         return series_of(measured, shape, place, together=together)
 
-    @property
+    @cached_property
     def column_squared(self) -> int | None:
         return square(MEMORY, self.coefficients) if self.form is Form.HELD else None
 

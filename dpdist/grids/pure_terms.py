@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class PureTermGrid(TermGrid):
         """SHA-256 of all terms and of what they are for: the noise key is bound to it."""
         return hashlib.sha256(f"{super().digest}:{self.norm}:{self.groups}".encode()).hexdigest()
 
-    @property
+    @cached_property
     def column_squared(self) -> int:
         return sum(_reach(term, "add-remove", 1) for term in self.terms) ** 2
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Literal
 
@@ -77,7 +78,7 @@ class SymmetricGrid(OverCells):
         """z for counts, (cells,) or (cells, k) int64: overflow on the way wraps and cancels, the result fits."""
         return np.concatenate([part.rows(mixing).matvec(x) for part, mixing in self._parts()])
 
-    @property
+    @cached_property
     def column_squared(self) -> int:
         return _sensitivity_squared(self.symmetry, self.mixings, "add-remove")
 

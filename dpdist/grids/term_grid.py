@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class TermGrid(OverCells):
         """Number of measured values."""
         return sum(term.rows for term in self.terms)
 
-    @property
+    @cached_property
     def column_squared(self) -> int:
         return moved_squared(self.terms, "add-remove", 1)
 

@@ -266,7 +266,7 @@ def evaluate(summands: Sequence[Summand], weight: Matrix, *, singular: bool = Fa
             rotated *= linear.like(rotated, roots)[:, None]
             rotated /= scale
         else:
-            gram = (part.factor * linear.like(part.factor, weight[part.cells])) @ part.factor.T
+            gram = linear.weighted_gram(part.factor, weight[part.cells])
             values, vectors = linear.eigh(gram.T, overwrite=True)
             del gram
             roots, least = np.sqrt(np.maximum(values, EPSILON * values[-1])), proven_root_trace(values)
@@ -289,7 +289,7 @@ def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
     def apply(direction: Matrix) -> Matrix:
         out = np.zeros(direction.size)
         for factor, cells, coefficients, copies in scaled:
-            inner = (factor * linear.like(factor, direction[cells])) @ factor.T
+            inner = linear.weighted_gram(factor, direction[cells])
             inner *= coefficients
             out[cells] += copies * linear.column_products(factor, inner @ factor)
         return out

@@ -263,6 +263,23 @@ def weighted_rows(matrix: Array, weights: Matrix) -> Matrix:
     return on_host((matrix * matrix) @ like(matrix, weights))
 
 
+def weighted_gram(matrix: Array, weights: Matrix) -> Array:
+    """A diag(w) A' for weights of either sign, (rows, rows).
+
+    NumPy takes a matrix times its own transpose for what it is, in half the work: positive and negative weights are taken apart for that.
+    """
+    if not is_numpy(matrix):
+        return (matrix * like(matrix, weights)) @ matrix.T
+    out = np.zeros((matrix.shape[0], matrix.shape[0]), dtype=matrix.dtype)
+    for sign in (1.0, -1.0):
+        some = sign * weights > 0.0
+        if some.any():
+            half = matrix[:, some]
+            half *= like(matrix, np.sqrt(np.abs(weights[some])))
+            out += sign * (half @ half.T)
+    return out
+
+
 def weighted_columns(matrix: Array, weights: Matrix) -> Matrix:
     """diag(M' diag(weights) M), on the host; NumPy takes no array of M's size for it."""
     if isinstance(matrix, np.ndarray):

@@ -80,8 +80,9 @@ class SubsetBasis(Operator):
     def rmatvec_cells(self, start: int, stop: int, y: Matrix) -> Matrix:
         """Rows start..stop of B'y."""
         out = np.zeros((stop - start, *y.shape[1:]), dtype=y.dtype)
+        known = np.concatenate([y, np.zeros_like(y[:1])])  # at -1 of cells that are not counted
         for row in self.positions(np.arange(start, stop)):
-            out[row >= 0] += y[row[row >= 0]]
+            out += known[row]
         return out
 
     def rmatvec(self, y: Matrix) -> Matrix:

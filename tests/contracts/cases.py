@@ -108,6 +108,7 @@ CASES: dict[str, Case] = {
     "coa over a basis of tables": case("coa", None, REFINED),
     "coa over cells": case("coa", AGES, CDF),
     "coa over real rows": case("coa", AGES, ROWS),
+    "coa over one row of whole numbers": case("coa", SEXES, [{"predicates": ["sex == 'f'"]}]),
     "coa over filters": case("coa", AGES, filtered({"window": 3}, {"exponential": 0.7})),
     "coa over distances": case("coa", AGES, filtered({"window": 3}, around=20), neighbours=["add-remove"]),
     "coa, persons": case(
