@@ -702,22 +702,26 @@ class Claimed:
         weights = own.dense @ inverse
         return weights, bool(np.abs(weights @ rows.matrix - own.dense).max() <= 1e-6 * np.abs(own.dense).max())
 
-    def covariance(self, functions: Array) -> tuple[Array, Array]:
+    def covariance(self, functions: Array, beside: Array | None = None) -> tuple[Array, Array]:
         """Estimates of linear functions of the cells, (k, cells), and their covariance matrix: what ``dpdist ask`` answers.
 
-        By least squares over all rows; from separate products by the first, of the fewest attributes, that determines all functions.
+        By least squares over all rows; from separate products by the first, of the fewest attributes, that determines all functions, and
+        those ``beside`` them in a table.
         """
         few(math.prod(self.shape), MOST_CELLS, "the domain")
-        parts = [slice(0, len(self.rows))]
+        parts, all_of_them = [slice(0, len(self.rows))], functions if beside is None else beside
         if self.facts["strategy"].get("separate"):
             ends = list(itertools.accumulate(term.rows for term in self.terms))
             order = sorted(range(len(ends)), key=lambda place: len(self.terms[place].axes))
             parts = [slice(ends[place] - self.terms[place].rows, ends[place]) for place in order]
         for part in parts:
             rows = self.rows[part].astype(np.float64)
-            weights = functions @ np.linalg.pinv(rows, rcond=1e-12)
-            if len(parts) == 1 or np.abs(weights @ rows - functions).max() <= 1e-6 * np.abs(functions).max():
-                weights /= self.facts["queries"]["shares"]
+            inverse = np.linalg.pinv(rows, rcond=1e-12)
+            if (
+                len(parts) == 1
+                or np.abs(all_of_them @ inverse @ rows - all_of_them).max() <= 1e-6 * np.abs(all_of_them).max()
+            ):
+                weights = functions @ inverse / self.facts["queries"]["shares"]
                 return weights @ self.z[part], weights @ weights.T * self.deviation**2
         raise WrongClaim("no product determines it")
 
@@ -1334,7 +1338,8 @@ class Claimed:
         rows = np.stack([each.dense(self.shape) for each in taken], axis=1)
         few(len(rows), MOST_SHOWN, f"the rows of {title!r}")
         width = LAPLACE_95 if self.laplace else NORMAL_95
-        return [statistic(what, *self.covariance(each), width, [*spans.values()]) for each in rows]
+        every = rows.reshape(-1, rows.shape[-1])
+        return [statistic(what, *self.covariance(each, every), width, [*spans.values()]) for each in rows]
 
     def check_statistics(self, name: str) -> str:
         near(

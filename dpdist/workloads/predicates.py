@@ -314,10 +314,10 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
         raise InvalidInput(f"a formula needs terms of distinct attributes, found {[list(term) for term in terms]}")
     axes = tuple(sorted({whole.axis(attribute) for term in terms for attribute in term}))
     attributes = tuple(whole.attributes[axis] for axis in axes)
-    wide = [a.name for a in attributes if a.size != 2]
-    if wide:
+    other = next((each for each in attributes if (each.size, each.shown) != (2, 2)), None)
+    if other is not None:
         raise InvalidInput(
-            f"a formula takes attributes of two values, and {wide[0]!r} has {whole.attribute(wide[0]).size}; write 'predicates' instead"
+            f"a formula takes attributes of two values, and {other.name!r} has {other.shown}; write 'predicates' instead"
         )
     if len(axes) > MOST_BITS:
         raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}; split it into several")

@@ -48,7 +48,6 @@ def test_whatever_is_asked_together_is_refused_or_published(seed: int, tmp_path:
         return
     found = Verification(context.store, context.ledger, tmp_path / "site").release(name)
     assert [str(each) for each in found if each.differs] == [], draw.content
-    answered = published(place_at(tmp_path / "published"))
     first, amounts = next(iter(draw.kinds)), draw.content.get("sums", {})
     for question in (
         "count",
@@ -57,4 +56,4 @@ def test_whatever_is_asked_together_is_refused_or_published(seed: int, tmp_path:
         *(f"mean of {each} by {first}" for each in amounts),
     ):
         with contextlib.suppress(InvalidInput):
-            answered.ask(question)
+            published(place_at(tmp_path / "published")).ask(question)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import DROP, Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.characters import CharacterGrid
 from dpdist.mechanisms.planner import considered, why_not
@@ -130,3 +130,10 @@ def test_many_attributes_cost_a_transform(monkeypatch: pytest.MonkeyPatch) -> No
 def test_refusals(terms: list[list[str]], match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
         dnf(DOMAIN, terms)
+
+
+def test_one_value_beside_those_that_are_dropped_makes_no_formula() -> None:
+    """It has two cells, and one of them is no value."""
+    domain = Domain((Attribute("p", categories=("no", "yes")), Attribute("q", categories=("yes",), other=DROP)))
+    with pytest.raises(InvalidInput, match="takes attributes of two values, and 'q' has 1; write 'predicates' instead"):
+        dnf(domain, [["p"], ["q"]])
