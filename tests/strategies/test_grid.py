@@ -209,7 +209,7 @@ def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
 def test_measuring_refuses_what_it_cannot_read() -> None:
     strategy = DenseStrategy("total", Total(4))
     grid = strategy.grid(prefix(4), neighbours="add-remove", most_records=1)
-    with pytest.raises(InvalidInput, match="does not determine every cell"):
+    with pytest.raises(InvalidInput, match="does not determine every answer"):
         reader_of(prefix(4), grid, direct=False)
     with pytest.raises(InvalidInput, match="at least one record"):
         strategy.grid(prefix(4), neighbours="add-remove", most_records=0)
