@@ -105,8 +105,7 @@ def _is_table(block: Block, shape: Sequence[int]) -> bool:
 
 def _apart(factor: Operator) -> bool:
     """Whether every record is in one of the rows at most."""
-    inner = factor.unpadded
-    return isinstance(inner, Identity | Total | Groups)
+    return isinstance(factor.unpadded, Identity | Total | Groups)
 
 
 def held_whole(workload: Workload) -> bool:

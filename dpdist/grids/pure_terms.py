@@ -24,7 +24,7 @@ from dpdist.grids.product_space import Cells, ProductSpace
 from dpdist.grids.separate_products import SeparateProducts
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, inverted, read_term
-from dpdist.grids.terms import Term, row_fourths, row_squares, subsets, total_variance
+from dpdist.grids.terms import Term, row_fourths, row_squares, told_apart, total_variance
 from dpdist.grids.totals import Totals, term_absolute
 from dpdist.operators import Matrix, Total
 from dpdist.privacy.noise import Noise
@@ -109,13 +109,12 @@ class MarginalGrid(PureTermGrid):
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         total = 0.0
         for block in workload.blocks:
-            known = [(subset, centring(subset, self.shape), self.precision(subset) ** -0.5) for subset in self._told(block)]
+            known = [
+                (subset, centring(subset, self.shape), self.precision(subset) ** -0.5)
+                for subset in told_apart(block.asked_axes, self.shape)
+            ]
             total += total_variance(block, known)
         return total
-
-    def _told(self, block: Block) -> list[Subset]:
-        """The attributes whose tables without their margins answer a block together; of an attribute of one value nothing is left."""
-        return subsets(tuple(axis for axis in block.asked_axes if self.shape[axis] > 1))
 
     def precision(self, subset: Subset) -> float:
         """That of the table of some attributes without its margins, at unit noise: every marginal that holds them adds its own."""
@@ -131,11 +130,11 @@ class MarginalGrid(PureTermGrid):
         averaged by precision. What different T say is uncorrelated, so variances add and are exact.
         """
         columns = []
-        asked = {subset for block in workload.blocks for subset in self._told(block)}
+        asked = {subset for block in workload.blocks for subset in told_apart(block.asked_axes, self.shape)}
         tables = _by_axes(self, held(z))
         parts = {subset: combined(subset, tables, self, noise) for subset in asked}
         for done, block in enumerate(workload.blocks, start=1):
-            columns.append(block_answers(block, [parts[subset] for subset in self._told(block)]))
+            columns.append(block_answers(block, [parts[subset] for subset in told_apart(block.asked_axes, self.shape)]))
             if on_done is not None:
                 on_done(done, len(workload.blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))

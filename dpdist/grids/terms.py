@@ -57,6 +57,11 @@ def subsets(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [s for k in range(len(axes) + 1) for s in combinations(axes, k)]
 
 
+def told_apart(axes: tuple[int, ...], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """The subsets whose tables without their margins answer a table together: an attribute of one value has no contrast."""
+    return subsets(tuple(axis for axis in axes if sizes[axis] > 1))
+
+
 def contrasts(size: int) -> Matrix:
     """Orthonormal rows that sum to zero, (size - 1, size): H'H = I - J/size (Helmert's basis)."""
     rows = np.zeros((size - 1, size))

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.pure_terms import MarginalGrid, pure_term_grid
-from dpdist.grids.terms import Term, block_variances, contrasts, subsets
+from dpdist.grids.terms import Term, block_variances, contrasts, subsets, told_apart
 from dpdist.operators import Matrix, Operator, Stack
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE
@@ -106,8 +106,7 @@ class WeightedMarginalsStrategy(TermStrategy):
         largest = 0.0
         for block in workload.blocks:
             parts = []
-            several = tuple(axis for axis in block.asked_axes if self.sizes[axis] > 1)  # one value has no contrast
-            for subset in subsets(several):
+            for subset in told_apart(block.asked_axes, self.sizes):
                 centring = tuple(_centring(self.sizes[axis]) for axis in subset)
                 table = known[subset] / math.prod(size for axis, size in enumerate(self.sizes) if axis not in subset)
                 parts.append((subset, centring, table**-0.5))

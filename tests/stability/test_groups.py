@@ -127,15 +127,12 @@ def farthest_file(made: Plan, folder: Path) -> tuple[int, int]:
     return max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", pytest.param("replace-one", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("groups", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3, 6))])
-def test_persons_in_totals_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int) -> None:
-    """l of 6 groups, of the 3 values of a, of the 2 of b, and once in all: every table by itself. Some neighbour moves as far."""
-    gaussian = in_all(tmp_path / "gaussian", neighbours, groups)
-    laplace = in_all(tmp_path / "laplace", neighbours, groups, **PURE)
-    reached = sum(min(groups, each) for each in (6, 3, 2, 1))
+def move_by(reached: int, folder: Path, neighbours: str, groups: int, **changes: Any) -> None:
+    """Every neighbour moves so many cells at most, as the grids of both noises were told."""
+    gaussian = in_all(folder / "gaussian", neighbours, groups, **changes)
+    laplace = in_all(folder / "laplace", neighbours, groups, **changes, **PURE)
     sides = 2 if neighbours == "replace-one" else 1
-    squared, length = farthest_file(gaussian, tmp_path)
+    squared, length = farthest_file(gaussian, folder)
     unit = 2**30
     assert gaussian.grid.sensitivity_squared == sides * reached * unit**2
     assert laplace.grid.sensitivity_squared == (sides * reached * unit) ** 2
@@ -143,6 +140,13 @@ def test_persons_in_totals_move_by_what_the_grid_was_told(tmp_path: Path, neighb
     assert length <= sides * reached
     if sides == 1 and groups <= 3:  # a person of FILE has records in so many groups of each table
         assert squared == length == reached
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", pytest.param("replace-one", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("groups", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3, 6))])
+def test_persons_in_totals_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int) -> None:
+    """l of 6 groups, of the 3 values of a, of the 2 of b, and once in all: every table by itself. Some neighbour moves as far."""
+    move_by(sum(min(groups, each) for each in (6, 3, 2, 1)), tmp_path, neighbours, groups)
 
 
 FAULTS = ("groups of totals are forgotten", "persons count with all records")
@@ -180,18 +184,7 @@ BY_LEVELS: dict[str, Any] = {
 @pytest.mark.parametrize("groups", [3, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2, 6))])
 def test_persons_by_levels_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int) -> None:
     """Of l groups of 6 and of the 3 values of a, and at most 2 of those of its halves: by b, in all of b, and by its one group."""
-    gaussian = in_all(tmp_path / "gaussian", neighbours, groups, **BY_LEVELS)
-    laplace = in_all(tmp_path / "laplace", neighbours, groups, **BY_LEVELS, **PURE)
-    reached = sum(min(groups, each) for each in (6, 3, 2, 2, 2))
-    sides = 2 if neighbours == "replace-one" else 1
-    squared, length = farthest_file(gaussian, tmp_path)
-    unit = 2**30
-    assert gaussian.grid.sensitivity_squared == sides * reached * unit**2
-    assert laplace.grid.sensitivity_squared == (sides * reached * unit) ** 2
-    assert squared <= sides * reached
-    assert length <= sides * reached
-    if sides == 1 and groups <= 3:
-        assert squared == length == reached
+    move_by(sum(min(groups, each) for each in (6, 3, 2, 2, 2)), tmp_path, neighbours, groups, **BY_LEVELS)
 
 
 @pytest.mark.parametrize("fault", ["the bound of a level is forgotten", "a level is forgotten"])
