@@ -80,6 +80,11 @@ class HashedFile(io.RawIOBase):
         self._number, self._block = -1, memoryview(b"")
         self._start, self._held = 0, memoryview(b"")
 
+    @property
+    def is_one_block(self) -> bool:
+        """Whether it was hashed in one piece, and is read so."""
+        return self._tags.size <= BLOCK_BYTES
+
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._tags.size - self._at)
         stop = self._at + (left if size is None or size < 0 else min(size, left))

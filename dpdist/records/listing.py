@@ -69,7 +69,7 @@ def listed(location: str | Path, called: Called | None = None) -> list[File]:
     if not isinstance(place, Folder):
         return _below_url(place, called)
     if place.given.is_dir():
-        found = _numbered([str(path) for path in sorted(_below(place.given, called))], called)
+        found = _numbered(sorted(_below(place.location, called), key=_parts), called)
     else:
         found = [File(place.location, called)]
     for file in found:
@@ -117,7 +117,11 @@ def _below_url(place: Place, called: Called) -> list[File]:
     return _numbered(kept, called)
 
 
-def _below(folder: Path, called: Called) -> Iterator[Path]:
+def _parts(path: str) -> list[str]:
+    return path.split(os.sep)
+
+
+def _below(folder: str, called: Called) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise InvalidSpec(
             f"{called}/ has a folder that cannot be read, or is one ({error.strerror}); allow it, or move it away"
@@ -125,16 +129,16 @@ def _below(folder: Path, called: Called) -> Iterator[Path]:
 
     for where, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith((".", "_", "~"))]
-        kept = (Path(where, name) for name in files if not name.startswith((".", "_", "~")))
-        yield from (path for path in kept if row_format(path))
+        kept = (name for name in files if not name.startswith((".", "_", "~")) and row_format(name))
+        yield from (os.path.join(where, name) for name in kept)
 
 
 def _check_file(file: File) -> None:
-    path, called = Path(file.path), file.called
+    path, called = file.path, file.called
     try:
-        mode = path.stat().st_mode
+        mode = os.stat(path).st_mode
     except OSError as error:
-        if path.is_symlink():
+        if os.path.islink(path):
             raise InvalidSpec(f"{called} is a link to what cannot be reached; repair or remove it") from None
         kind = NoRecords if isinstance(error, FileNotFoundError) else InvalidSpec
         raise kind(f"no records in {called} ({error.strerror}): {GIVEN}") from None

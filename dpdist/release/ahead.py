@@ -9,7 +9,7 @@ from dpdist.errors import StoreError
 from dpdist.machine.state import published_at
 from dpdist.page import report
 from dpdist.privacy import keys
-from dpdist.records import digests, listing, sources
+from dpdist.records import digests, sources
 from dpdist.records.sources import ArrowStream, check_columns
 from dpdist.release.context import Context, Progress, running, silent
 from dpdist.release.extent import RECORD_BYTES, fits_one_process, plans_in_one_process
@@ -53,7 +53,7 @@ def engine_for(job: Job, address: str | None) -> str | None:
     source = job.source
     if source.table is not None:
         return address  # how large it is shows when it is read
-    size = digests.bytes_at(listing.listed(source.path, source.name))
+    size = digests.bytes_at(source.listed)
     if size <= RECORD_BYTES:
         check_columns(source.files, job.measured.domain)
     return address if _is_asked_for(address) or not fits_one_process(job, size) else "inline"

@@ -12,10 +12,11 @@ from dpdist.errors import InvalidInput
 from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
 from dpdist.records.extracts import Query, RecordTable
+from dpdist.records.listing import listed
 from dpdist.records.pushed import COUNT, PushedDown
 from dpdist.records.sources import Hashing, Participations, PersonColumn, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
-from dpdist.records.wording import Called
+from dpdist.records.wording import Called, File
 from dpdist.spec.records import RecordsSpec
 from dpdist.spec.sources import InFiles, InQuery
 
@@ -137,6 +138,11 @@ class Origin:
                 )
 
     @cached_property
+    def listed(self) -> list[File]:
+        """The files of the records, listed once and not opened. Raises: InvalidSpec when there are none."""
+        return listed(self.path, self.name)
+
+    @cached_property
     def files(self) -> Source:
         """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
         return self._files(hashed_here)
@@ -149,7 +155,7 @@ class Origin:
 
     def _files(self, hashing: Hashing) -> Source:
         found = partial(
-            source_of, self.path, hashing=hashing, attributes=self.attributes, called=self.name, snapshot=self.snapshot
+            source_of, self.path, files=self.listed, hashing=hashing, attributes=self.attributes, snapshot=self.snapshot
         )
         if self.counted:
             return found(counts=COUNT)

@@ -108,6 +108,19 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
     np.testing.assert_array_equal(store.read(stored), truth(table))
 
 
+def test_a_file_of_one_block_is_counted_as_one_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read at once, others piece by piece."""
+    table = small.records()
+    pyarrow.parquet.write_table(table, tmp_path / "records.parquet", row_group_size=100)
+    for block_bytes in (2**20, 64):
+        store = Store(tmp_path / str(block_bytes))
+        monkeypatch.setattr(hashing, "BLOCK_BYTES", block_bytes)
+        source = source_of(tmp_path / "records.parquet", columns={})
+        assert (source.tags[0].size <= block_bytes) == (block_bytes == 2**20)
+        stored, _ = counting.count(source, DOMAIN, store, engine.inline(), root=ROOT)
+        np.testing.assert_array_equal(store.read(stored), truth(table))
+
+
 def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file changes between two tasks of the count, and comes back before anybody could look again."""
     path = small.write(home.parent / "data")

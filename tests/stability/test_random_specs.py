@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from random import Random
 
@@ -36,6 +34,7 @@ from dpdist.stability import Distance
 from dpdist.strategies.base import Strategy
 from tests.readers import measured
 from tests.stability import specs
+from tests.stability.covered import covered, squared_length
 from tests.stability.specs import PEOPLE, STEPS, Content, Record
 
 
@@ -69,12 +68,7 @@ class Moved:
     @property
     def covered(self) -> bool:
         """Whether it is no more than the grid declares, and the noise for that is no more than is charged."""
-        grid, noise, loss = self.case.planned.grid, self.case.planned.noise, self.case.planned.loss
-        if self.squared > grid.sensitivity_squared:
-            return False
-        if grid.norm == "l1":
-            return Fraction(math.isqrt(grid.sensitivity_squared - 1) + 1, noise.scale) <= loss.pure
-        return Fraction(grid.sensitivity_squared, 2 * noise.scale**2) <= loss.rho
+        return covered(self.case.planned, self.squared)
 
     @property
     def reach(self) -> float:
@@ -136,8 +130,7 @@ def moved(case: Case, *, files: int) -> Moved:
     before, farthest = integers(case, "base", base, form), 0
     for number in range(files):
         change = integers(case, str(number), neighbour(case, base), form) - before
-        length = int(np.abs(change).sum()) ** 2 if case.planned.grid.norm == "l1" else int((change**2).sum())
-        farthest = max(farthest, length)
+        farthest = max(farthest, squared_length(change, case.planned.grid.norm))
     return Moved(case, farthest)
 
 

@@ -39,7 +39,8 @@ def place_at(
 
         url = text.rstrip("/")
         return Bucket(url, called or url, url, briefly=briefly, checksums=checksums)
-    path = str(Path(below or Path.cwd(), os.path.expanduser(text)))
+    given = Path(os.path.expanduser(text))
+    path = str(given if given.is_absolute() else Path(below or Path.cwd(), given))
     return Folder(path, called or path)
 
 

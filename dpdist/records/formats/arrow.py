@@ -50,6 +50,13 @@ def _opened(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
     return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
 
 
+def _at_once(file: HashedFile) -> HashedFile | pa.BufferReader:
+    """A file of one block is read at once: Arrow does not ask for its parts one by one."""
+    import pyarrow as pa
+
+    return pa.BufferReader(file.read()) if file.is_one_block else file
+
+
 class Parquet(TypedFormat):
     """Tables of typed columns."""
 
@@ -60,7 +67,7 @@ class Parquet(TypedFormat):
         import pyarrow.parquet
 
         with explained(tags.called), HashedFile(path, tags) as file:
-            groups = int(pyarrow.parquet.ParquetFile(file).num_row_groups)
+            groups = pyarrow.parquet.read_metadata(_at_once(file)).num_row_groups
         return [Partition(path, group, tags, named) for group in range(groups)]
 
     def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
@@ -71,9 +78,11 @@ class Parquet(TypedFormat):
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet
 
-        parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
+        parquet = pyarrow.parquet.ParquetFile(_at_once(file), page_checksum_verification=True)
         check_names(parquet.schema_arrow.names, reading.columns, partition.called, list(dict(partition.named)))
-        yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=list(reading.columns))
+        yield from parquet.iter_batches(
+            BATCH_ROWS, row_groups=[partition.group], columns=list(reading.columns), use_threads=not file.is_one_block
+        )
 
     def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet

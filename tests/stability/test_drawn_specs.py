@@ -1,0 +1,135 @@
+"""Neighbouring files of specs of which every part is drawn by itself: what is measured moves by no more than is charged.
+
+What a part of the budget would find first (names, edges, bounds) is declared here: finding it has tests of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import yaml
+
+from dpdist.errors import InvalidInput, UnknownValue
+from dpdist.machine.engine import inline
+from dpdist.privacy.protection import ProtectedPersons, Protection
+from dpdist.release.count import count
+from dpdist.release.means import check_means
+from dpdist.release.plan import Plan, plan
+from dpdist.spec import load
+from tests.often import first_of
+from tests.properties.compositions import context_of_all
+from tests.properties.random_specs import Draw
+from tests.readers import measured
+from tests.stability.covered import covered, squared_length
+
+FIRST = int(os.environ.get("DPDIST_TEST_FIRST_SPEC", "0"))
+"""Other specs than those of every run: this number and those after it."""
+OF_PERSONS = (8, 10, 27, 32)
+"""Specs of persons in several records and groups, under both noises, which their neighbours come near."""
+NEIGHBOURS = 4
+IDLE = ("quantiles", "postprocess", "title", "language")
+"""Parts that move nothing that is measured, and that others do not go with."""
+Rows = list[dict[str, Any]]
+
+
+def files_of(draw: Draw, planned: Plan) -> Iterator[Rows]:
+    """Records, and after them the records of neighbours, each with one person's or unit's records less, more, or other ones."""
+    random, protection = Random(1), planned.job.guarantee.protection
+    before = some_of(draw)
+    yield before
+    changes = ["go", "come"] if planned.job.guarantee.neighbours == "add-remove" else ["go", "come", "both", "both"]
+    for _ in range(NEIGHBOURS):
+        change, others = random.choice(changes), some_of(draw)
+        gone = places_of_one(random, before, protection) if change != "come" else set()
+        kept = [row for place, row in enumerate(before) if place not in gone]
+        alone = protection.person is None or (change == "both" and before[min(gone)]["who"] is None)
+        most = protection.most_records if protection.person is None else 1 if alone else random.randint(1, 8)
+        come = random.choices(others, k=most) if random.random() < 0.5 else [random.choice(others)] * most
+        for row in come if change != "go" else []:
+            kept.insert(random.randint(0, len(kept)), {**row, "who": "new"})
+        yield kept
+
+
+def some_of(draw: Draw) -> Rows:
+    """Records of a draw, a few at least."""
+    while not (rows := draw.table().to_pylist()):
+        pass
+    return rows
+
+
+def places_of_one(random: Random, rows: Rows, protection: Protection) -> set[int]:
+    """Where the records of one unit are: of a person, of one record without a person, or of as many records as are promised."""
+    if protection.person is None:
+        return set(random.sample(range(len(rows)), min(protection.most_records, len(rows))))
+    chosen = random.randrange(len(rows))
+    who = rows[chosen]["who"]
+    return {chosen} if who is None else {place for place, row in enumerate(rows) if row["who"] == who}
+
+
+def integers(planned: Plan, draw: Draw, rows: Rows, folder: Path) -> np.ndarray:
+    """What is measured of a file, without noise, as integers of any size."""
+    context = context_of_all()
+    folder.mkdir()
+    pyarrow.parquet.write_table(
+        pa.Table.from_pylist(rows, draw.table().schema), folder / "records.parquet", row_group_size=7
+    )
+    (folder / "release.yaml").write_text(yaml.safe_dump(draw.content, allow_unicode=True, sort_keys=False))
+    job = load(folder / "release.yaml")
+    counts, _ = count(context, job.source, job.measured, planned.layout)
+    z = measured(context.store, inline(), planned.grid, counts, planned.layout)
+    return np.array([int(value) for value in z], dtype=object)
+
+
+def farthest(draw: Draw, planned: Plan, folder: Path) -> int:
+    """How far neighbours move what is measured, squared. Raises: DpdistError for records that the spec refuses."""
+    check_means(planned.job.workload, planned.grid)
+    first, *after = (
+        integers(planned, draw, rows, folder / str(number)) for number, rows in enumerate(files_of(draw, planned))
+    )
+    return max(squared_length(each - first, planned.grid.norm) for each in after)
+
+
+def drawn(seed: int) -> tuple[Draw, Plan] | None:
+    """A spec that can be planned, with what it would find first declared; None where nothing is left of it."""
+    draw = Draw(seed)
+    content, person = draw.content, draw.content["records"].get("person", {})
+    for part in IDLE:
+        content.pop(part, None)
+    for name, part in content["domain"].items():
+        if "private" in part.values():
+            kept = {key: each for key, each in part.items() if key == "missing"}
+            content["domain"][name] = {**draw.declared[name], **kept, "outside": "drop"}
+    for part in (person, *content.get("sums", {}).values()):
+        part |= {key: 2 for key, each in part.items() if each == "private"}
+        part.pop("selection", None)
+    if draw.planned(lambda job: plan(context_of_all(), job)) is None:
+        return None
+    content["left_out"] = None
+    return draw, plan(context_of_all(), load(content))
+
+
+@pytest.mark.parametrize("seed", first_of(4, dict.fromkeys([*([] if FIRST else OF_PERSONS), *range(FIRST, FIRST + 150)])))
+def test_neighbours_of_what_is_asked_together_are_covered(seed: int, tmp_path: Path) -> None:
+    found = drawn(seed)
+    if found is None:
+        return
+    draw, planned = found
+    with contextlib.suppress(InvalidInput, UnknownValue):  # records that the spec refuses
+        assert covered(planned, farthest(draw, planned, tmp_path)), draw.content
+
+
+def test_half_of_a_persons_records_is_too_little_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = ProtectedPersons.distance.fget
+    monkeypatch.setattr(ProtectedPersons, "distance", property(lambda self: replace(true(self), records=1)))
+    draw, planned = drawn(OF_PERSONS[0]) or pytest.fail("it can be planned")
+    assert not covered(planned, farthest(draw, planned, tmp_path))
