@@ -16,7 +16,7 @@ class Sizes:
 
     Attributes:
         shard_bytes: bytes of a shard of a stored array.
-        part_values: values that a task of a scan over a stored vector reads at a time.
+        part_values: values that the function of a scan over a stored vector gets at a time.
         pending_pairs: positions that a sparse count keeps in memory before it writes them.
         slab_bytes: what a slab of a pass takes at most, with its working copies, while its tiles are not small.
         tile_bytes: slabs grow with the vector, as far as memory allows, so that what two passes exchange does not come in smaller parts.

@@ -146,6 +146,10 @@ def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) 
     for axis, scaled, factor in zip(term.axes, out, term.factors, strict=True):
         direction = directions.get(axis)
         whole.append(_zero_sums(scaled, factor) if direction is None else orthogonal_to(direction, scaled))
+    if not all(factor.any(axis=1).all() for factor in whole):
+        raise InvalidInput(
+            f"{bits} bits for each of {len(real)} real factors are too few for what is asked; combine fewer attributes"
+        )
     return IntegerTerm(term.axes, tuple(whole), 1, shift)
 
 

@@ -264,10 +264,19 @@ def _figures(
 
 
 def _within(figure: Figure) -> Figure:
-    """A chart without the steps at its ends that have no answer."""
-    shown = np.flatnonzero(~np.isnan(figure.values).all(axis=1))
-    widths = None if figure.widths is None else figure.widths[shown]
-    return replace(figure, axis=figure.axis.some(shown), values=figure.values[shown], half=figure.half[shown], widths=widths)
+    """A chart without the steps at its ends that have no answer, whether they lie along it or are its series."""
+    there = ~np.isnan(figure.values)
+    shown, series = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
+    kept = np.ix_(shown, series)
+    return replace(
+        figure,
+        axis=figure.axis.some(shown),
+        across=None if figure.across is None else figure.across.some(series),
+        series=tuple(figure.series[place] for place in series),
+        values=figure.values[kept],
+        half=figure.half[kept],
+        widths=None if figure.widths is None else figure.widths[shown],
+    )
 
 
 def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:

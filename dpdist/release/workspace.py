@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dpdist.arrays.passes import Exchange, Side, Target, cut
-from dpdist.arrays.vector import Held, Vector, batches, held
+from dpdist.arrays.passes import LARGEST_SHARDS, Exchange, Side, Target, cut
+from dpdist.arrays.vector import FLOAT, Held, Vector, batches, held
 from dpdist.arrays.workspace import Filling, InMemory, OnDone, Workspace
 from dpdist.errors import StoreError
 from dpdist.machine.engine import Engine
@@ -202,7 +203,7 @@ class StoreWorkspace:
 
     @property
     def part_values(self) -> int:
-        """Values that a task of ``fold`` reads."""
+        """Values that the function of ``fold`` gets at a time."""
         return self.store.sizes.part_values
 
     def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> StoredVector:
@@ -244,10 +245,22 @@ class StoreWorkspace:
     def fold(
         self, function: Callable[..., _T], *vectors: Vector, ranges: Sequence[tuple[int, int]] | None = None
     ) -> list[_T]:
-        """function(start, one range of every vector), a task each, in their order."""
+        """function(start, one range of every vector), in their order; a task reads neighbouring ranges at once."""
         size = max((vector.size for vector in vectors), default=0)
         every = list(batches(size, self.part_values)) if ranges is None else ranges
-        return self.engine.map(partial(_folded, function, vectors), every)
+        each = self._read_together(vectors, len(every))
+        tasks = [every[first : first + each] for first in range(0, len(every), each)]
+        return list(chain.from_iterable(self.engine.map(partial(_folded, function, vectors), tasks)))
+
+    def _read_together(self, vectors: Sequence[Vector], parts: int) -> int:
+        """Parts that a task reads at once: as much as a shard of what passes write, as far as memory and idle workers allow.
+
+        Shards are read whole, so that each byte is read twice at most where they are no larger.
+        """
+        sizes = self.store.sizes
+        shard = LARGEST_SHARDS * sizes.shard_bytes // (FLOAT.itemsize * self.part_values)
+        part_bytes = self.part_values * sum(vector.dtype.itemsize + vector.bytes_each for vector in vectors)
+        return max(1, min(shard, self.memory_bytes // 8 // part_bytes, math.ceil(parts / self.engine.workers)))
 
     def passes(
         self, source: Vector, sides: Sequence[Side], targets: Sequence[Target], on_done: OnDone | None = None
@@ -369,8 +382,10 @@ class KeepingWorkspace(InMemory):
         return Held(self.store.read(array)), array.facts
 
 
-def _folded(function: Callable[..., _T], vectors: tuple[Vector, ...], bounds: tuple[int, int]) -> _T:
-    return function(bounds[0], *(vector.read(*bounds) for vector in vectors))
+def _folded(function: Callable[..., _T], vectors: tuple[Vector, ...], ranges: Sequence[tuple[int, int]]) -> list[_T]:
+    first, last = ranges[0][0], ranges[-1][1]
+    values = [vector.read(first, last) for vector in vectors]
+    return [function(start, *(each[..., start - first : stop - first] for each in values)) for start, stop in ranges]
 
 
 def _fill_shard(store: Store, plans: Sequence[ArrayPlan], function: Filling, shard: int) -> list[str]:

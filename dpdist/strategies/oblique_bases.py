@@ -12,7 +12,8 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import completed
-from dpdist.grids.integer_terms import coprime_pair
+from dpdist.grids.base import GRID_BITS
+from dpdist.grids.integer_terms import PRODUCT_BITS, coprime_pair
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, contrasts, oblique_inverse, share_of, subsets
 from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step, Strategy, queries_of
@@ -23,6 +24,8 @@ from dpdist.strategies.representations import ObliqueStrategy, TermStrategy
 from dpdist.workloads import Block, Workload
 
 ROUNDS = 20
+SPARE_BITS = 4
+"""Bits that a row keeps once it is rounded: with fewer it could become nothing."""
 Subset = tuple[int, ...]
 
 
@@ -143,7 +146,7 @@ def _residual_optimum(
             along = share_of(direction, matrix.shape[1])
             matrix = matrix - matrix.mean(axis=1, keepdims=True) if direction is None else matrix - (matrix @ along)[:, None]
             unit = matrix / math.sqrt(float(np.einsum("ij,ij->j", matrix, matrix).max()))
-            factors[axis] = _full_rank(unit, None if direction is None else along)
+            factors[axis] = _full_rank(unit, len(subset), None if direction is None else along)
             inverse = np.linalg.pinv(factors[axis]) if direction is None else oblique_inverse(factors[axis], direction)
             for j in range(len(blocks)):
                 traces[j, axis] = float(np.einsum("ij,ij->", inverse, centred[j, axis] @ inverse))
@@ -168,16 +171,17 @@ def centred_along(gram: Matrix, share: Matrix) -> Matrix:
     return np.asarray((out + out.T) / 2)
 
 
-def _full_rank(matrix: Matrix, share: Matrix | None = None) -> Matrix:
+def _full_rank(matrix: Matrix, axes_of_term: int, share: Matrix | None = None) -> Matrix:
     """Rows orthogonal to u (None: that sum to zero) with the same A'A, n - 1 of them: those that nobody asks for are measured with
-    2^-15 of the weight.
+    2^-15 of the weight, or with more where a term of so many attributes leaves few bits to each.
 
     Once rounded they determine the whole residual space, so answers stay unbiased.
     """
     axes = contrasts(matrix.shape[1]) if share is None else scipy.linalg.null_space(share[None, :]).T
     _, singular, right = np.linalg.svd(matrix @ axes.T, full_matrices=False)
-    kept = singular > matrix.shape[1] * 1e-13 * singular[0]
-    return np.asarray(completed(singular[kept, None] * right[kept]) @ axes)
+    least = 2.0 ** (SPARE_BITS - min(GRID_BITS, PRODUCT_BITS // axes_of_term))
+    kept = singular > max(matrix.shape[1] * 1e-13, least) * singular[0]
+    return np.asarray(completed(singular[kept, None] * right[kept], least=least) @ axes)
 
 
 STEPS = 40

@@ -343,3 +343,18 @@ def test_a_wrong_convolution_is_found(in_memory: bool, tmp_path: Path, monkeypat
     taps = Held(np.rint(2.0**29 * STATE.standard_normal(4096)).astype(np.int64))
     with pytest.raises(FloatingPointError, match="not exact|sum check"):
         exact_convolution(work, taps, Held(np.full(4096, 2**20 + 1)), 4096)
+
+
+@pytest.mark.parametrize(("memory", "together"), [(2**30, 4), (8 * 2 * 8 * 16, 2), (1, 1)])
+def test_a_scan_reads_about_a_shard_at_once(tmp_path: Path, memory: int, together: int) -> None:
+    """Every byte of shards that passes wrote is read twice at most, where memory allows; what comes out is the same."""
+    work = stored(tmp_path, memory, part_values=16, shard_bytes=8 * 32)
+    values, store = STATE.normal(size=1999), work.store
+    plan = store.plan("scanned", values.shape, np.float64, shard_rows=60)
+    store.begin(plan)
+    digests = [store.write_shard(plan, shard, values[slice(*plan.bounds(shard))]) for shard in range(plan.shards)]
+    vector = work.vector(store.finish(plan, digests))
+    with mock.patch.object(Store, "read_shard", autospec=True, side_effect=Store.read_shard) as reads:
+        found = work.fold(lambda start, part: (start, part.tolist()), vector)
+    assert found == [(start, values[start : start + 16].tolist()) for start in range(0, values.size, 16)]
+    assert reads.call_count * 60 <= values.size * (1 + 60 / (16 * together)) + 60

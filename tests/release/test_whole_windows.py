@@ -51,6 +51,16 @@ def test_records_of_other_values_may_be_dropped_beside_windows(home: Path) -> No
     assert sum(row["group"].startswith("mean of 4") for row in rows) == 2 * 7
 
 
+def test_steps_without_an_answer_may_be_the_series_of_a_chart(home: Path) -> None:
+    """There are fewer steps than groups, so that groups lie along the chart: it ended in an error after the charge."""
+    domain = {"step": {"edges": [0, 3, 6, 9, 12]}, "kind": {"categories": [str(age) for age in range(12)]}}
+    records = {**small.spec()["records"], "columns": {"step": "age", "kind": "age"}}
+    workload = [{"filters": {"of": "step", "by": ["kind"], "apply": [{"mean": 3}]}}]
+    done = small.run(small.write(home.parent / "data", domain=domain, records=records, workload=workload), home)
+    page = (Path(done.folder) / "index.html").read_text()
+    assert page.count("<svg") >= 2
+
+
 def test_a_mean_of_steps_is_near_the_truth_from_its_first_answer_on(home: Path) -> None:
     """A series on one level: the mean of the first steps fell to a quarter of it."""
     done = small.run(small.write(home.parent / "data", **asked(apply=[{"mean": 4}])), home)

@@ -178,6 +178,18 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
     assert (errors**2 * workload.weights**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
 
 
+def test_five_attributes_of_which_one_range_is_asked_are_read_back() -> None:
+    """What nobody asks for keeps a few of the 13 bits that each factor has, so that the rounded rows tell all cells apart."""
+    names = [f"x{place}" for place in range(5)]
+    workload = ranges_of(Domain.of_shape((4,) * 5), tuple(names), listed={name: [(0, 2)] for name in names})
+    grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
+    x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
+    noise = Noise(GAUSSIAN, round(grid.sensitivity))
+    answers, errors = of_block(grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), noise)
+    np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
+    assert (errors**2).sum() == pytest.approx(residual(workload).workload_cost, rel=0.02)
+
+
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("case", CASES)
