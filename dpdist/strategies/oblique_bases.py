@@ -11,8 +11,8 @@ import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.dense import completed
 from dpdist.grids.base import GRID_BITS
+from dpdist.grids.dense import completed
 from dpdist.grids.integer_terms import PRODUCT_BITS, coprime_pair
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, contrasts, oblique_inverse, share_of, subsets
 from dpdist.operators import Matrix, Stack
