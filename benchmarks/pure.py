@@ -16,6 +16,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -36,8 +37,9 @@ from dpdist.strategies import (
     p_identity_products,
     weighted_marginals,
 )
+from dpdist.strategies.bounds import separate_tables_bound
 from dpdist.strategies.product_bound import product_bound
-from dpdist.workloads import Block, Workload, all_ranges, prefix, random_ranges
+from dpdist.workloads import Block, Workload, all_ranges, marginals, prefix, random_ranges
 
 LEARNT_CELLS = 1024
 DENSE_CELLS = 4096
@@ -95,6 +97,10 @@ ROWS: dict[str, tuple[Callable[[], Workload], str]] = {
     "prefixes, 16 x 12 x 3, <= 2-way": (lambda: prefix_tables([16, 12, 3], 2, [1, 2]), ""),
     "CPS, <= 3-way": (lambda: prefix_tables([50, 100, 7, 4, 2], 2, [1, 2, 3]), ""),
     "SF1, persons": (census, "7.35"),
+    **{
+        f"1-way tables, {' x '.join(map(str, sizes))}": (partial(marginals, Domain.of_shape(sizes), (1,)), "")
+        for sizes in ((4, 4, 4, 4), (10, 10, 10), (100, 100, 100), (91, 9, 52, 47, 17, 7))
+    },
 }
 COLUMNS = (
     "workload", "queries", "cells", "p-identity", "products", "marginals", "tree", "identity", "laplace", "HDMM",
@@ -134,7 +140,7 @@ def row(name: str, workload: Workload, published: str) -> str:
     known = [cost for cost in costs.values() if cost is not None]
     bound = laplace_bound(workload) if cells <= DENSE_CELLS else 2.0 * product_bound(workload)
     if several:
-        bound = max(bound, 2.0 * product_bound(workload))
+        bound = max(bound, 2.0 * product_bound(workload), separate_tables_bound(workload))
     errors = [f"{math.sqrt(costs[kind] / queries):.3f}" if costs.get(kind) else "" for kind in found]
     gap = f"{min(known) / bound:.2f}" if bound > 0 else ""
     return f"| {name} | {queries:,} | {cells:,} | {' | '.join(errors)} | {published} | {gap} | {took:.1f} |"

@@ -982,6 +982,9 @@ class Claimed:
         if given["weights"] == "persons":
             records = self.shares * int(self.privacy["most_records_of_one_person"])
             return self.persons_bound(given) * self.longest * records**2 / self.squared
+        tables = self.separate_tables_bound if self.laplace and given["weights"] == "equal" else 0.0
+        if tables and math.prod(self.shape) > MOST_CELLS:
+            return tables
         along = {axis: self.arrays[f"{self.proof}_{axis}"].astype(np.float64) for axis in given["attributes"]}
         parts = [along.get(axis, np.ones(size)) for axis, size in enumerate(self.shape)]
         if given["weights"] != "cells" and math.prod(self.shape) > MOST_CELLS:
@@ -992,7 +995,30 @@ class Claimed:
         near(weights.shape == (math.prod(self.shape),) and bool((weights >= 0).all()), True, what="weights of all cells: ")
         root = np.sqrt(weights / weights.sum())
         found = float(roots(root[:, None] * self.gram * root)[0].sum() ** 2)
-        return max(2 * found, self.shared_bound(root**2)) if self.laplace else found
+        return max(2 * found, self.shared_bound(root**2), tables) if self.laplace else found
+
+    @cached_property
+    def separate_tables_bound(self) -> float:
+        """Of tables of s_t cells and weight w_t that share no attribute: 2 n (n!^2 s prod_t w_t^(2 (s_t - 1)) / (s_t (s_t - 1)!^2))^(1/n)
+        with n = 1 + sum_t (s_t - 1) and s = sum_t w_t^2 / s_t; 0 for other queries. Values that a table leaves out are in no table.
+        """
+        told_apart: list[int] = []
+        for group in self.groups:
+            if not group.separable or any((scale != 1).any() for scale in group.scales):
+                return 0.0
+            for axis, factor in zip(group.axes, group.factors, strict=True):
+                rows = factor.matrix
+                every = rows is None or np.array_equal(rows, np.eye(*rows.shape))
+                if not every and not (len(rows) == 1 and set(np.unique(rows)) == {1} | {*np.unique(rows)} & {0}):
+                    return 0.0
+                told_apart += [axis] if rows is None or not rows.all() else []
+        if len(set(told_apart)) < len(told_apart):
+            return 0.0
+        rank = 1 + sum(group.rows - 1 for group in self.groups)
+        volume = 2 * math.lgamma(rank + 1) + math.log(sum(group.unit**2 / group.rows for group in self.groups))
+        for each in self.groups:
+            volume += 2 * (each.rows - 1) * math.log(each.unit) - math.log(each.rows) - 2 * math.lgamma(each.rows)
+        return 2 * rank * math.exp(volume / rank)
 
     def shared_bound(self, weights: Array) -> float:
         """2 (sum_k d_k^(2/3))^3 with the steps d_k of a bound of how far the columns w_j of W, times their weights, lie off any k

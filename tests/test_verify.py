@@ -93,6 +93,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
+    "tables that share no attribute, Laplace noise": {
+        "domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
+        "workload": [{"marginals": {"of": [["age"], []]}}, {"marginals": {"of": [["sex"]]}, "weight": 2}], **PURE,
+    },
     "long series": {
         "domain": {"age": {"from": 0, "to": 2999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "convolution",
         "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}, {"mean": 7}, {"exponential": 0.9}]}}],
@@ -548,6 +552,9 @@ LIES: dict[str, Lie] = {
     "a narrower interval of a modelled answer": (MODELLED, "upper ends of intervals", of_model("high_95", "900.0")),
     "an interval that lacks a part of the unbiased one": (
         MODELLED, "lower ends of intervals", told("low_95", lambda value: value + 20),
+    ),
+    "a larger lower bound of tables that share no attribute": (
+        "tables that share no attribute, Laplace noise", "lower bound", scaled("lower_bound", 1 + 1e-5),
     ),
     "a larger lower bound of a long series": ("long series", "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a smaller gap of a long series": (

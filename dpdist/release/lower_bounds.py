@@ -16,7 +16,7 @@ from dpdist.release.context import Context
 from dpdist.release.planning import Planning, gram
 from dpdist.strategies import Strategy, laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE
-from dpdist.strategies.bounds import dual_weights
+from dpdist.strategies.bounds import dual_weights, separate_tables_bound
 from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Workload
@@ -29,9 +29,12 @@ BOUND_COPIES = 6
 
 
 def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> float | None:
-    """What no strategy can beat, beside what the strategies know themselves: of few cells under Laplace noise, and of unions of
-    products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise."""
-    found = [_laplace_bound(context, workload)] if _over_cells(workload, norm) else []
+    """What no strategy can beat, beside what the strategies know themselves: under Laplace noise of few cells and of tables that share no
+    attribute, and of unions of products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise.
+    """
+    found = [separate_tables_bound(workload)] if norm == "l1" else []
+    if _over_cells(workload, norm):
+        found.append(_laplace_bound(context, workload))
     if _of_products(workload, norm, compared):
         found.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])
     return max((bound for bound in found if bound > 0), default=None)
