@@ -1008,10 +1008,12 @@ class Claimed:
                 return 0.0
             for axis, factor in zip(group.axes, group.factors, strict=True):
                 rows = factor.matrix
-                every = rows is None or np.array_equal(rows, np.eye(*rows.shape))
-                if not every and not (len(rows) == 1 and set(np.unique(rows)) == {1} | {*np.unique(rows)} & {0}):
+                if rows is None or not rows.all():
+                    told_apart.append(axis)
+                if rows is None or (len(rows) <= factor.size and np.array_equal(rows, np.eye(*rows.shape))):
+                    continue
+                if len(rows) > 1 or not np.isin(rows, (0, 1)).all() or not rows.any():
                     return 0.0
-                told_apart += [axis] if rows is None or not rows.all() else []
         if len(set(told_apart)) < len(told_apart):
             return 0.0
         rank = 1 + sum(group.rows - 1 for group in self.groups)
