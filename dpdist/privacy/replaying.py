@@ -68,7 +68,7 @@ class Known:
     def __init__(self, shared: Collection[str] = ()) -> None:
         self.shared = shared
         self.receipts: dict[str, Receipt] = {}
-        self.salts: Mapping[str, bytes] = {}
+        self.salts: Mapping[str, bytes | None] = {}
         self.records: Mapping[str, tuple[int | None, Sequence[str]]] = {}
         self.datasets: dict[str, DataSet] = {}
         self.accounts: dict[tuple[str, str], Account] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -61,22 +61,26 @@ def _shared(connection: Connection) -> set[str]:
 
 def _turn_to(connection: Connection, page: Sequence[db.StoredRow], known: Known) -> None:
     """Let the receipts, salts and records be those of the releases that a page of rows names."""
-    row, records = db.entries.c, db.records.c
-    reserved = sa.select(row.release).where(
-        row.event == "reserved", row.sequence.between(page[0].sequence, page[-1].sequence)
-    )
-    salts = connection.execute(sa.select(db.salts).where(db.salts.c.release.in_(reserved)))
-    known.salts = {release: bytes(salt) for release, salt in salts}
-    standing: dict[str, tuple[int | None, list[str]]] = {}
-    query = sa.select(records.release, records.commitment, db.releases.c.attempt).where(records.release.in_(reserved))
-    for release, commitment, attempt in connection.execute(
-        query.outerjoin(db.releases, db.releases.c.release == records.release)
-    ):
-        standing.setdefault(release, (attempt, []))[1].append(commitment)
-    known.records = standing
+    salts: dict[str, bytes | None] = {}
+    records: dict[str, tuple[int, list[str]]] = {}
+    for release, attempt, salt, commitment in connection.execute(_beside(page[0].sequence, page[-1].sequence)):
+        salts[release] = None if salt is None else bytes(salt)
+        if commitment is not None:
+            records.setdefault(release, (attempt, []))[1].append(commitment)
+    known.salts, known.records = salts, records
     named = {each.release for each in page} & known.releases.keys()
     known.receipts = {release: receipt for release, receipt in known.receipts.items() if release in named}
     known.receipts |= _receipts(connection, {release: known.releases[release] for release in named - known.receipts.keys()})
+
+
+def _beside(first: int, last: int) -> sa.Select[Any]:
+    """What the tables keep of the attempts that rows reserve: the salt, and of the newest attempt each commitment."""
+    row, kept, salt, record = db.entries.c, db.releases.c, db.salts.c, db.records.c
+    newest = sa.and_(kept.release == row.release, kept.attempt == row.attempt)
+    query = sa.select(row.release, kept.attempt, salt.salt, record.commitment)
+    joined = db.entries.outerjoin(db.salts, salt.release == row.release).outerjoin(db.releases, newest)
+    joined = joined.outerjoin(db.records, record.release == kept.release)
+    return query.select_from(joined).where(row.event == "reserved", row.sequence.between(first, last))
 
 
 def _receipts(connection: Connection, releases: Mapping[str, ReleaseSoFar]) -> dict[str, Receipt]:
