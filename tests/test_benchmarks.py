@@ -53,7 +53,8 @@ def test_horizons(tmp_path: Path) -> None:
 def test_verify() -> None:
     done = forked.finished(str(ROOT / "benchmarks" / "verify.py"), "--rows", "50", "--repeats", "1")
     assert done.returncode == 0, done.stderr
-    assert "| now |" in done.stdout and "| `decide` |" in done.stdout
+    assert "| now |" in done.stdout
+    assert "| `decide` |" in done.stdout
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -78,6 +77,7 @@ class Known:
         self.signers: tuple[str, ...] = ()
         self.publications: dict[str, tuple[Publication, ...]] = {}
         self.standing: dict[str, tuple[Standing, ...]] = {}
+        self._periods: dict[str, str] = {}  # each is kept once, although every row has its own text of it
 
     def follows(self, row: db.StoredRow) -> bool:
         """Whether a row is what the ledger's rules lead to; it is taken then."""
@@ -173,8 +173,8 @@ class Known:
     def _reserved(self, receipt: Receipt, seen: Sequence[str] | None) -> ReleaseSoFar:
         salt = self.salts.get(receipt.release)
         salt_right = None if salt is None else db.salt_digest(salt) == receipt.salt_digest
-        period, stream = sys.intern(receipt.period), receipt.stream
-        return ReleaseSoFar(receipt.sequence, period, stream, receipt.state, None, salt_right, seen is not None)
+        period = self._periods.setdefault(receipt.period, receipt.period)
+        return ReleaseSoFar(receipt.sequence, period, receipt.stream, receipt.state, None, salt_right, seen is not None)
 
     def _moved(self, receipt: Receipt) -> ReleaseSoFar:
         known = self.releases[receipt.release]

@@ -997,8 +997,9 @@ def test_verify_keeps_little_of_releases_that_no_row_in_hand_names(ledger: Ledge
     """Receipts of a page of rows alone, and where records stand only if other releases have them too; all else is read again."""
     for number in range(9):
         ledger.reserve(charge(f"r{number}", rho=Fraction(1, 100), files=("all" if number < 3 else f"f{number}",)))
-    for number in range(9):
-        drawing(ledger, f"r{number}")
+    for step in (drawing, commit):
+        for number in range(9):
+            step(ledger, f"r{number}")
     held: list[tuple[int, set[str]]] = []
     turn_to = verifying._turn_to
 
@@ -1011,6 +1012,19 @@ def test_verify_keeps_little_of_releases_that_no_row_in_hand_names(ledger: Ledge
     assert ledger.verify().releases == 9
     assert max(receipts for receipts, _ in held) <= 2
     assert set.union(*(standing for _, standing in held)) == {"all"}
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_an_attempt_that_was_given_back_stands_nowhere(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Its records may be charged in another period, by the same release, too: whether or not one page of rows has both attempts."""
+    weekly = partial(charge, files=("f", "g"), cap=Cap(rho=Fraction(3, 10), per="week"), histogram="others")
+    ledger.reserve(weekly("r", period="2026-01-05"))
+    ledger.abort("r")
+    for release in "rs":
+        ledger.reserve(weekly(release, period="2026-01-12"))
+    drawing(ledger, "r")
+    monkeypatch.setattr(verifying, "_AT_ONCE", rows)
+    assert ledger.verify().running == 2
 
 
 def test_verify_takes_few_calls_a_row(tmp_path: Path) -> None:
