@@ -281,7 +281,7 @@ def _json(value: object) -> str:
     )
 
 
-_HASHED = StoredRow._fields[:-1]
+_HASHED = tuple(sorted(column.name for column in entries.columns if column.name != "digest"))
 _CONTENT = "{" + ", ".join(f'"{name}": %s' for name in _HASHED) + "}"
 
 
