@@ -97,7 +97,7 @@ def _cpu(work: Callable[[], object]) -> float:
 def command(tree: Path, database_file: Path) -> tuple[float, float]:
     """CPU seconds and peak MB of the whole command."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPDIST_"))}
-    environment |= {"PYTHONPATH": str(tree), "DPDIST_LEDGER": f"sqlite:///{database_file}"}
+    environment |= {"PYTHONPATH": str(tree), "DPDIST_HOME": str(database_file.parent)}
     done = subprocess.run(
         [sys.executable, "-c", COMMAND],
         cwd=database_file.parent,
