@@ -49,6 +49,15 @@ def test_horizons(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("home")
+def test_verify() -> None:
+    done = forked.finished(str(ROOT / "benchmarks" / "verify.py"), "--rows", "50", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    assert "| now |" in done.stdout
+    assert "| `decide` |" in done.stdout
+
+
+@pytest.mark.slow
 def test_measured(tmp_path: Path) -> None:
     table = table_of(tmp_path, "measured", "--repeats", "2", "--only", "square-root", "laplace")
     assert "| laplace | 56 | 2 |" in table

@@ -7,11 +7,11 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -98,6 +98,26 @@ records = sa.Table(
     sa.Column("commitment", sa.String(64), primary_key=True),
     sa.Index("dpdist_records_commitment", "commitment"),
 )
+
+
+class StoredRow(NamedTuple):
+    """A row of the ledger as it is read: what its digest is of, in the order of the names, and the digest."""
+
+    attempt: int
+    dataset: str
+    event: str
+    facts: str
+    previous: str
+    release: str
+    sequence: int
+    written_at: str
+    digest: str
+
+
+def stored_rows() -> sa.Select[Any]:
+    """All rows, oldest first."""
+    return sa.select(*(entries.c[name] for name in StoredRow._fields)).order_by(entries.c.sequence)
+
 
 _T = TypeVar("_T")
 Tell = Callable[[str], None]
@@ -244,18 +264,25 @@ def salt_digest(salt: bytes) -> str:
     return hashlib.sha256(b"dpdist salt\n" + salt).hexdigest()
 
 
-def row_digest(row: dict[str, Any]) -> str:
+def row_digest(row: Mapping[str, Any]) -> str:
     """SHA-256 of a row's content, which holds the digest of the row before."""
-    content = ", ".join([f'"{key}": {_json(row[key])}' for key in _HASHED])
-    return hashlib.sha256(f"{{{content}}}".encode()).hexdigest()
+    return digest_of([row[name] for name in _HASHED])
+
+
+def digest_of(values: Iterable[object]) -> str:
+    """``row_digest`` of a row's values in the order of ``StoredRow``, without the digest."""
+    return hashlib.sha256((_CONTENT % tuple(map(_json, values))).encode()).hexdigest()
 
 
 def _json(value: object) -> str:
     """A value as ``json.dumps`` writes it, in a quarter of the time."""
-    return encode_basestring_ascii(value) if isinstance(value, str) else json.dumps(value)
+    return (
+        encode_basestring_ascii(value) if isinstance(value, str) else str(value) if type(value) is int else json.dumps(value)
+    )
 
 
 _HASHED = tuple(sorted(column.name for column in entries.columns if column.name != "digest"))
+_CONTENT = "{" + ", ".join(f'"{name}": %s' for name in _HASHED) + "}"
 
 
 def reason(error: sa.exc.DBAPIError) -> str:

@@ -33,12 +33,6 @@ def reading(what: str) -> Iterator[None]:
         ) from error
 
 
-def loss_facts(loss: Loss) -> dict[str, str]:
-    """A release's loss as rows keep it."""
-    failure = {"failure": str(loss.failure)} if loss.failure else {}
-    return {"rho": str(loss.rho), "pure": str(loss.pure), "slack": str(loss.slack), **failure}
-
-
 def loss_of(facts: Mapping[str, str]) -> Loss:
     """A release's loss."""
     return _loss(facts["rho"], facts["pure"], facts["slack"], facts.get("failure", "0"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from dpdist.errors import InvalidInput
@@ -109,8 +110,12 @@ class Protection(ABC):
         """The bounds as certificates name them."""
         return {"most_records_of_one_person": self.most_records}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """The form in ledgers and certificates; ``from_facts`` reads it back."""
+        return self._facts
+
+    @cached_property  # asked at every row of a ledger that is replayed
+    def _facts(self) -> Mapping[str, Any]:
         given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default}
         return {"neighbours": self.neighbours, "most_records": self.most_records, "person": None, **given}
 

@@ -133,7 +133,7 @@ class LedgerReader:
             account = tables.account_of(connection, own.dataset, own.period)
             later = _charged(connection, own.dataset, own.period, db.releases.c.sequence > own.sequence)
             spent = account.spent - sum(later.values(), Loss())
-            sums = replace(account, spent=spent, releases=account.releases - len(later))
+            sums = account._replace(spent=spent, releases=account.releases - len(later))
             return _with_charges(connection, _budget(own.dataset, own.period, known, sums), until=own.sequence)
 
         return self._read(work)

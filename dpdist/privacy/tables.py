@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -24,8 +24,9 @@ from dpdist.privacy.rules import commands
 from dpdist.privacy.rules.deciding import SIGNERS
 from dpdist.privacy.rules.state import NOT_BEGUN, UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State
 
+_T = TypeVar("_T")
 PART_ROWS = 500
-"""Commitments that are looked up or written at once."""
+"""Rows that are looked up or written at once."""
 
 
 def load(connection: Connection, command: commands.Command) -> State:
@@ -228,6 +229,6 @@ def sums(loss: Loss) -> dict[str, str]:
     return {name: str(getattr(loss, name)) for name in db.SUMS}
 
 
-def in_parts(seen: list[str]) -> Iterator[list[str]]:
-    """Commitments, some at a time."""
+def in_parts(seen: list[_T]) -> Iterator[list[_T]]:
+    """What is looked up or written, some at a time."""
     return (seen[i : i + PART_ROWS] for i in range(0, len(seen), PART_ROWS))

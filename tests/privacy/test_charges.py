@@ -14,7 +14,7 @@ from dpdist.privacy import database as db
 from dpdist.privacy import tables
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.charges import CountedRecords, StreamPart
-from dpdist.privacy.facts import cap_facts, cap_of, loss_facts, loss_of
+from dpdist.privacy.facts import cap_facts, cap_of, loss_of
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.protection import ProtectedRecords
 from dpdist.privacy.receipts import DatasetBudget, KnownRecords, Receipt
@@ -42,7 +42,7 @@ caps = some.one_of(
 @given(losses, caps)
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_rows_are_read_back_as_they_were(loss: Loss, cap: Cap) -> None:
-    assert loss_of(loss_facts(loss)) == loss
+    assert loss_of(loss.facts) == loss
     assert cap_of(cap_facts(cap)) == cap
 
 

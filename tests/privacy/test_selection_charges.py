@@ -9,7 +9,7 @@ import pytest
 
 from dpdist.errors import InvalidInput, LedgerError
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon
-from dpdist.privacy.facts import cap_facts, cap_of, loss_facts, loss_of
+from dpdist.privacy.facts import cap_facts, cap_of, loss_of
 from dpdist.privacy.ledger import Ledger
 from tests.privacy.test_ledger import charge, commit, drawing, tamper
 
@@ -98,8 +98,8 @@ def test_every_report_takes_the_delta_of_selections_off() -> None:
 
 
 def test_facts_of_selections_are_read_back_and_absent_without_one() -> None:
-    assert loss_of(loss_facts(SELECTION)) == SELECTION
-    assert "failure" not in loss_facts(Loss.gaussian(Fraction(1, 10)))
+    assert loss_of(SELECTION.facts) == SELECTION
+    assert "failure" not in Loss.gaussian(Fraction(1, 10)).facts
     assert cap_of(cap_facts(CAP)) == CAP
     assert cap_of(cap_facts(CAP)).limits_hold()
     assert "selection" not in cap_facts(Cap(rho=Fraction(1)))

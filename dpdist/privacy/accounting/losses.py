@@ -9,8 +9,10 @@ loss distributions.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting.amounts import positive, probability
@@ -58,7 +60,14 @@ class Loss:
         return Loss(pure=epsilon, squares=epsilon * epsilon, as_gaussian=gaussian_equivalent(epsilon))
 
     def __add__(self, other: Loss) -> Loss:
-        return Loss(*map(_sum, self._sums, other._sums))
+        return Loss(
+            _sum(self.rho, other.rho),
+            _sum(self.pure, other.pure),
+            _sum(self.squares, other.squares),
+            _sum(self.as_gaussian, other.as_gaussian),
+            _sum(self.slack, other.slack),
+            _sum(self.failure, other.failure),
+        )
 
     def __sub__(self, other: Loss) -> Loss:
         return Loss(*(mine - theirs or ZERO for mine, theirs in zip(self._sums, other._sums, strict=True)))
@@ -70,6 +79,12 @@ class Loss:
     @property
     def _sums(self) -> tuple[Fraction, ...]:
         return self.rho, self.pure, self.squares, self.as_gaussian, self.slack, self.failure
+
+    @cached_property  # asked at every row of a ledger that is replayed, of the same few losses
+    def facts(self) -> Mapping[str, str]:
+        """The loss of one release as rows of a ledger keep it."""
+        failure = {"failure": str(self.failure)} if self.failure else {}
+        return {"rho": str(self.rho), "pure": str(self.pure), "slack": str(self.slack), **failure}
 
     @property
     def nothing(self) -> bool:

@@ -24,32 +24,32 @@ def apply(state: State, written: LedgerRow) -> State:
 
 def _declared(state: State, event: LedgerEvent) -> State:
     facts = event.facts
-    return replace(state, dataset=DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), 1, facts["run"]))
+    return state._replace(dataset=DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), 1, facts["run"]))
 
 
 def _capped(state: State, event: LedgerEvent) -> State:
     assert state.dataset is not None
     cap, run = cap_of(event.facts["cap"]), event.facts["run"]
-    return replace(state, dataset=replace(state.dataset, cap=cap, run=run, caps=state.dataset.caps + 1))
+    return state._replace(dataset=replace(state.dataset, cap=cap, run=run, caps=state.dataset.caps + 1))
 
 
 def _named(state: State, event: LedgerEvent) -> State:
     assert state.dataset is not None
     named = replace(state.dataset, approvers=Approvers.of(event.facts), named=state.dataset.named + 1)
-    return replace(state, dataset=named)
+    return state._replace(dataset=named)
 
 
 def _approved(state: State, event: LedgerEvent) -> State:
     approval = Approval(event.dataset, event.facts["spec"], event.facts["key"])
-    return replace(state, approvals=(*state.approvals, approval))
+    return state._replace(approvals=(*state.approvals, approval))
 
 
 def _signer(state: State, event: LedgerEvent) -> State:
-    return replace(state, signers=(*state.signers, event.facts["key"]))
+    return state._replace(signers=(*state.signers, event.facts["key"]))
 
 
 def _published(state: State, event: LedgerEvent) -> State:
-    return replace(state, publications=(*state.publications, Publication.of(event.facts)))
+    return state._replace(publications=(*state.publications, Publication.of(event.facts)))
 
 
 _BESIDE_RELEASES: Mapping[str, Callable[[State, LedgerEvent], State]] = {
@@ -70,7 +70,7 @@ def _reserved(state: State, written: LedgerRow) -> State:
     rule = account.rule or state.dataset.cap.rule_for(receipt.loss)
     charged = Account(rule, account.spent + receipt.loss, account.releases + 1)
     stream = state.stream.then(receipt) if receipt.part else state.stream
-    return replace(state, release=receipt, account=charged, stream=stream)
+    return state._replace(release=receipt, account=charged, stream=stream)
 
 
 def _moved(state: State, event: LedgerEvent, receipt: Receipt) -> State:
@@ -84,4 +84,4 @@ def _moved(state: State, event: LedgerEvent, receipt: Receipt) -> State:
     account, stream = state.account, state.stream.moved(moved) if receipt.part else state.stream
     if event.kind == "aborted":
         account = Account(account.rule, account.spent - receipt.loss, account.releases - 1)
-    return replace(state, release=moved, account=account, stream=stream)
+    return state._replace(release=moved, account=account, stream=stream)

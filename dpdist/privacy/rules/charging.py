@@ -7,7 +7,7 @@ from fractions import Fraction
 from dpdist.errors import ApprovalsMissing, BudgetExceeded, LedgerError, ReleaseConflict
 from dpdist.privacy.accounting import NOTHING, Cap, Loss
 from dpdist.privacy.charges import Charge, StreamPart, price_of_extension
-from dpdist.privacy.facts import cap_facts, loss_facts
+from dpdist.privacy.facts import cap_facts
 from dpdist.privacy.protection import ProtectedPersons, Protection
 from dpdist.privacy.receipts import OF_RECORDS, Receipt
 from dpdist.privacy.rules.commands import Declare, Reserve
@@ -47,8 +47,8 @@ def _facts(command: Reserve, loss: Loss) -> dict[str, object]:
     charge = command.charge
     return {
         "period": charge.period,
-        "loss": loss_facts(loss),
-        "own": loss_facts(charge.loss),
+        "loss": loss.facts,
+        "own": charge.loss.facts,
         "protection": charge.protection.facts(),
         "spec_digest": charge.spec_digest,
         "histogram_commitment": command.commitment,

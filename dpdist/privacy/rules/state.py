@@ -1,14 +1,15 @@
 """What a ledger has come to, as far as one command needs it: a data set, one of its periods, a release, a stream.
 
 States are values. ``decide`` reads one, ``apply`` returns the next; neither knows where it is kept. The ledger loads the part that a
-command needs from the tables of its database, by index; ``verify`` keeps all parts in dictionaries.
+command needs from the tables of its database, by index; ``verify`` keeps all parts in dictionaries. What ``verify`` makes for every row is
+a named tuple, which takes a third of a frozen dataclass's time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpdist.privacy.accounting import NOTHING, Cap, Loss, Rule
 from dpdist.privacy.approvals import NOBODY, Approvers
@@ -16,8 +17,7 @@ from dpdist.privacy.protection import Protection
 from dpdist.privacy.receipts import Publication, Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEvent:
+class LedgerEvent(NamedTuple):
     """What happened: a row of the ledger before it has a place there.
 
     Attributes:
@@ -33,8 +33,7 @@ class LedgerEvent:
     facts: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(NamedTuple):
     """An event and its place in the ledger: its number, and the digest that binds it to all rows before."""
 
     event: LedgerEvent
@@ -59,8 +58,7 @@ class DataSet:
     named: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """The charges of a data set in one budget period.
 
     Attributes:
@@ -126,8 +124,7 @@ class Standing:
     commitment: str
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """The part of a ledger that a command is about.
 
     Attributes:
