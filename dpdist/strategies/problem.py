@@ -22,8 +22,10 @@ from dpdist.workloads import Basis, Workload, integer_basis
 
 MISMATCH = 1e-13
 """Largest relative difference of an entry from the form above that is rounding."""
-SINGULAR = 1e-6
-"""Ratio of pivots below which a gram is not safely of full rank."""
+ILL_CONDITIONED = 1e-3
+"""Ratio of pivots below which a gram is not safely of full rank, or its roots span more decades than eigenvalues have digits."""
+CLEAR = 100.0
+"""Least square of a pivot at full rank, in roundings of its cell's diagonal entry."""
 ACCURACY = 1e-8
 """Relative error of the diagonal by quadrature."""
 ROUNDING = 10.0
@@ -100,7 +102,7 @@ def chain_of(gram: Matrix) -> Chain | None:
     if not (steps > 0).all() or not near.all() or not np.isfinite(heights).all():
         return None
     pivots = scale * np.sqrt(steps)  # of Cholesky's factor
-    if pivots.min() <= SINGULAR * pivots.max():
+    if pivots.min() <= ILL_CONDITIONED * pivots.max():
         return None
     mismatch = 0.0
     for start in range(0, gram.shape[0], 256):
@@ -261,6 +263,11 @@ class ThinProblem(Problem):
 
 
 @dataclass(frozen=True)
+class SquareProblem(ThinProblem):
+    """V = F'F of full rank, but ill-conditioned."""
+
+
+@dataclass(frozen=True)
 class BasisProblem(ThinProblem):
     """V by a workload's integer basis.
 
@@ -305,8 +312,11 @@ def _from_gram(gram: Matrix) -> Problem:
     chain = chain_of(small) if linear.is_numpy(small) else None
     if chain is not None or _safely_definite(small):
         return FullRankProblem(np.sqrt(linear.diagonal(small)), scale, place, small, chain)
-    thin = _pivoted_factor(small)
-    if thin is not None:
+    found = _pivoted_factor(small)
+    if found is not None and found[0].shape == small.shape:
+        return SquareProblem(np.cbrt(linear.diagonal(small) * found[1]) ** 2, scale, place, found[0])
+    if found is not None:
+        thin = found[0]
         values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
         right = vectors.T @ thin
         roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
@@ -375,27 +385,28 @@ def _safely_definite(gram: Matrix) -> bool:
         diagonal = linear.diagonal(linear.cholesky(gram))
     except NotPositiveDefinite:
         return False  # singular: find out how far
-    return bool(diagonal.min() > 1e-6 * diagonal.max())
+    return bool(diagonal.min() > ILL_CONDITIONED * diagonal.max())
 
 
-def _pivoted_factor(gram: Matrix) -> Matrix | None:
-    """F with V = F'F from Cholesky with pivots, when V's rank is clearly below n: n r^2 instead of n^3 operations.
+def _pivoted_factor(gram: Matrix) -> tuple[Matrix, Matrix] | None:
+    """F with V = F'F from Cholesky with pivots, when V's rank is safely n or clearly below: n r^2 instead of n^3 operations.
 
-    None for (nearly) full rank, for arrays that LAPACK does not know, and when F'F misses V (an indefinite V, or a tail that
-    pivots cannot resolve): the eigen-decomposition then decides.
+    Beside it the pivots, in the order of their cells. None in between, for arrays that LAPACK does not know, and when F'F misses V
+    (an indefinite V, or a tail that pivots cannot resolve): the eigen-decomposition then decides.
     """
     if not linear.is_numpy(gram):
         return None
-    n = gram.shape[0]
-    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(np.diag(gram).max()), lower=0)
-    if rank > 0.9 * n:
+    n, diagonal = gram.shape[0], np.diag(gram)
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(diagonal.max()), lower=0)
+    pivots, cells = np.diag(factor)[:rank], order[:rank] - 1
+    if rank > 0.9 * n and (rank < n or (pivots**2 <= CLEAR * n * EPSILON * diagonal[cells]).any()):
         return None
     thin = np.zeros((rank, n))
-    thin[:, pivots - 1] = np.triu(factor[:rank])
+    thin[:, order - 1] = np.triu(factor[:rank])
     del factor
     blocks = (slice(start, start + 512) for start in range(0, n, 512))
     missed = max(float(np.abs(gram[rows] - thin[:, rows].T @ thin).max()) for rows in blocks)
-    return thin if missed <= 1e-11 * float(np.diag(gram).max()) else None
+    return (thin, pivots[np.argsort(cells)]) if missed <= 1e-11 * float(diagonal.max()) else None
 
 
 def _spectrum(values: Matrix, vectors: Matrix) -> tuple[Matrix | None, Matrix]:
