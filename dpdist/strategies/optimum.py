@@ -12,6 +12,7 @@ from dpdist.operators import Dense, Matrix
 from dpdist.strategies import barrier, fixed_point, ill_conditioned, linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, ignore
 from dpdist.strategies.bounds import dual_bound
+from dpdist.strategies.exchangeable import weights_by_symmetry
 from dpdist.strategies.problem import FullRankProblem, Problem, SquareProblem, problem_of
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
@@ -145,6 +146,7 @@ def coa(
 
     Args:
         workload: a workload, or its gram W'W, (n, n). A gram may be an array of CuPy or PyTorch: matrices then stay on its device.
+            Of a workload that treats many cells alike the weights are found over their orbits first.
         tolerance: certified relative gap at which the solve stops; 1e-9 is reachable with ``method="dual"``.
         method: "dual" solves for n dual variables and certifies; "newton" is the paper's Algorithms 1 and 2 on
             W'W + theta I; "homotopy" its Algorithm 3.
@@ -166,7 +168,9 @@ def coa(
         return solve(
             workload, thetas=thetas, tolerance=tolerance, max_iterations=max_iterations or 100, on_step=on_step, start=start
         )
-    problem = problem_of(workload)
+    if start is None and isinstance(workload, Workload):
+        start = weights_by_symmetry(workload, tolerance=tolerance / 2)
+    problem = problem_of(workload, start)
     restricted = None if start is None else problem.restrict(start)
     return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations or 200, on_step=on_step, start=restricted)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear
 from dpdist.strategies.base import gram_in_place
 from dpdist.workloads import Basis, Workload, integer_basis
+from dpdist.workloads.basis import SubsetBasis
 
 MISMATCH = 1e-13
 """Largest relative difference of an entry from the form above that is rounding."""
@@ -283,15 +284,18 @@ class BasisProblem(ThinProblem):
         return Product(Dense(mixing @ self.coordinates), self.operator)
 
 
-def problem_of(workload: Workload | Matrix) -> Problem:
+def problem_of(workload: Workload | Matrix, start: Matrix | None = None) -> Problem:
     """The reduced problem of a workload or of a gram.
 
+    Args:
+        workload: a workload, or its gram W'W, (n, n).
+        start: weights of all cells, (n,), which spare an integer basis the eigen-decomposition of a first guess.
     Raises: InvalidInput for a malformed gram or one without any query; NotPositiveDefinite for an indefinite one.
     """
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
         if basis.operator is not None:
-            return _from_basis(basis)
+            return _from_basis(basis, basis.operator, start)
     return _from_gram(gram_in_place(workload))
 
 
@@ -313,15 +317,12 @@ def _from_gram(gram: Matrix) -> Problem:
     if chain is not None or _safely_definite(small):
         return FullRankProblem(np.sqrt(linear.diagonal(small)), scale, place, small, chain)
     found = _pivoted_factor(small)
-    if found is not None and found[0].shape == small.shape:
-        return SquareProblem(np.cbrt(linear.diagonal(small) * found[1]) ** 2, scale, place, found[0])
     if found is not None:
-        thin = found[0]
-        values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
-        right = vectors.T @ thin
-        roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
-        dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
-        return ThinProblem(np.maximum(dual, EPSILON * roots.sum()), scale, place, thin)
+        thin, pivots = found
+        if thin.shape == small.shape:
+            return SquareProblem(np.cbrt(linear.diagonal(small) * pivots) ** 2, scale, place, thin)
+        dual = _root_diagonal(thin)
+        return ThinProblem(np.maximum(dual, EPSILON * dual.sum()), scale, place, thin)
     values, vectors = linear.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
     if factor is None:
@@ -329,23 +330,26 @@ def _from_gram(gram: Matrix) -> Problem:
     return ThinProblem(dual, scale, place, factor)
 
 
-def _from_basis(basis: Basis) -> Problem:
+def _from_basis(basis: Basis, operator: SubsetBasis, start: Matrix | None) -> Problem:
     coordinate_factor = root_of(basis.gram())
     cells = basis.representatives
     factor = coordinate_factor @ basis.columns(cells)
     scale = float(np.einsum("ai,ai->", factor, factor) / cells.size)
-    root = float(np.sqrt(scale))
-    factor, coordinate_factor = factor / root, coordinate_factor / root
+    factor, coordinate_factor = factor / math.sqrt(scale), coordinate_factor / math.sqrt(scale)
     queried = np.einsum("ai,ai->i", factor, factor) > EPSILON
     if not queried.all():
         cells, factor = cells[queried], np.ascontiguousarray(factor[:, queried])
-    outer_values, outer_vectors = scipy.linalg.eigh(factor @ factor.T, driver="evd", check_finite=False)
-    right = outer_vectors.T @ factor
-    roots = np.sqrt(np.maximum(outer_values, EPSILON * outer_values[-1]))
-    dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
-    place = _class_of_cells(basis, cells)
-    assert basis.operator is not None
-    return BasisProblem(dual, scale, place, factor, basis.operator, coordinate_factor)
+    place = _class_of_cells(operator, cells)
+    problem = BasisProblem(np.ones(cells.size), scale, place, factor, operator, coordinate_factor)
+    return replace(problem, initial_dual=_root_diagonal(factor) if start is None else problem.restrict(start))
+
+
+def _root_diagonal(factor: Matrix) -> Matrix:
+    """diag (F'F)^1/2."""
+    values, vectors = scipy.linalg.eigh(factor @ factor.T, driver="evd", overwrite_a=True, check_finite=False)
+    right = vectors.T @ factor
+    roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
+    return np.asarray(np.einsum("ai,ai,a->i", right, right, 1.0 / roots))
 
 
 def root_of(gram: Matrix) -> Matrix:
@@ -366,10 +370,8 @@ def root_of(gram: Matrix) -> Matrix:
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 
-def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
+def _class_of_cells(operator: SubsetBasis, cells: Matrix) -> Matrix:
     """For every cell of the domain, the index among ``cells`` of its representative, or -1."""
-    operator = basis.operator
-    assert operator is not None
     raw = np.unravel_index(np.arange(operator.shape[1]), operator.domain_shape)
     first = [np.unique(code, return_index=True)[1] for code in operator.codes]
     merged = tuple(first[axis][operator.codes[axis][index]] for axis, index in enumerate(raw))
@@ -440,9 +442,7 @@ def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
         distance = both - 2 * float(gram[int(a), int(b)])
         if distance <= 4 * EPSILON * both and np.allclose(linear.row(gram, a), linear.row(gram, b), rtol=1e-13, atol=0.0):
             group[b] = group[a]
-    classes, label = np.unique(group, return_inverse=True)
-    del classes
-    first = np.unique(label, return_index=True)[1]
+    _, first, label = np.unique(group, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     return np.sort(first), rank[label]
 
