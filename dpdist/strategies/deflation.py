@@ -72,7 +72,9 @@ def deflated_roots(matrix: Array) -> Roots:
         moved = n * EPSILON * float(roots.max())
         coupling += n * EPSILON**2 / KEPT * largest
         part = matrix @ vectors[:, :small]
-        values, turned = linear.eigh((part.T @ part).T, overwrite=True)
+        rest = part.T @ part
+        del part  # memory: LAPACK needs the room
+        values, turned = linear.eigh(rest.T, overwrite=True)
         vectors[:, :small] = vectors[:, :small] @ turned
         left = small
     return Roots(np.maximum(roots, EPSILON * float(roots.max())), vectors, proven, share)

@@ -92,6 +92,16 @@ def test_the_certified_optimum_in_few_eigendecompositions(name: str) -> None:
     assert (spread**2).sum() == pytest.approx(found.workload_cost, rel=1e-5)
 
 
+def test_memory_is_at_most_six_squares() -> None:
+    rows = ROWS["prefix over four decades"](400)
+    gram = rows.T @ rows
+    tracemalloc.start()
+    coa(gram)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 6 * 8 * 400**2 * 1.05
+
+
 def test_without_deflation_the_tolerance_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deflation, "DEFLATIONS", 1)
     rows = ROWS["prefix over four decades"](120)
