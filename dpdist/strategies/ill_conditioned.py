@@ -70,7 +70,7 @@ def solve(
     weight = np.maximum(weight, LEAST * weight.sum())
     history: list[Step] = []
     lower, upper, share, products, since = 0.0, np.inf, 0.0, 0, 0
-    best: Roots | None = None
+    best, squares = None, weight  # squared, what the columns of the best rows are divided by
     stop: Stop = "iteration limit"
     while len(history) < max_iterations:
         found = deflated_roots(factor * np.sqrt(weight))
@@ -78,9 +78,13 @@ def solve(
         lower = max(lower, found.proven**2 / float(weight.sum()))
         weight, found = _balanced(weight, found)
         diagonal, before = found.diagonal, upper / lower
-        cost = min(float((diagonal / weight).max() * found.values.sum()), unit_diagonal_cost(factor, found))
-        if cost < upper:
-            upper, best = cost, found
+        largest = float((diagonal / weight).max())
+        for cost, lengths in (
+            (largest * float(found.values.sum()), largest * weight),
+            (unit_diagonal_cost(factor, found), diagonal),
+        ):
+            if cost < upper:
+                upper, best, squares = cost, found, lengths
         gap = upper / lower - 1.0
         history.append(Step(len(history) + 1, upper * problem.scale, gap, checkpoint=problem.expand(weight)))
         on_step(history[-1])
@@ -96,7 +100,7 @@ def solve(
         weight = weight * np.exp(move)
         del found  # only the best strategy's eigenvectors stay in memory
     assert best is not None
-    rows = np.sqrt(best.values)[:, None] * best.vectors.T / np.sqrt(best.diagonal)
+    rows = np.sqrt(best.values)[:, None] * best.vectors.T / np.sqrt(squares)
     record = Solve("dual Newton", stop, tuple(history), history[-1].checkpoint, round(share, 2), products)
     return rows, upper, lower, record
 
