@@ -22,6 +22,7 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.strategies import linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
+from dpdist.strategies.deflation import deflated_roots
 from dpdist.strategies.problem import EPSILON, Summand
 
 SHRINK = 0.1
@@ -70,15 +71,13 @@ FORCING = 0.03
 """Relative residual of the inner conjugate gradients."""
 PATIENCE = 15
 HALF_DIGITS = 3
-"""Iterations without progress after which an ill-conditioned K is no longer squared."""
+"""Iterations without progress after which an ill-conditioned K is deflated."""
 ILL = 1e-5
 """Ratio of its roots below which that may help."""
 ILL_PRODUCTS = 200
 """Of its Hessian, whose entries are not formed: an exponential sum is no longer exact."""
-SINGULAR_CELLS = 2048
-"""Cells up to which they are taken: eleven arrays over pairs of cells are held then."""
-SINGULAR_COST = 4
-"""Eigen-decompositions that singular vectors take."""
+DEFLATED_COST = 1.5
+"""Eigen-decompositions that one with deflation takes, rounded up: 1.0 to 1.3 on the ill-conditioned grams of benchmarks/optimisers.py."""
 HESSIAN_CELLS = 2048
 """Beyond so many cells, and four times the rank, the Hessian is not formed: it would be the largest array by far."""
 
@@ -158,26 +157,26 @@ class _Inner:
     """How Newton steps are solved: by products, and from the first that need too many on by forming the Hessian.
 
     Attributes:
-        singular: whether K is too ill-conditioned to be squared: singular vectors then, and products only.
+        deflated: whether K is ill-conditioned, so that its small roots are found by deflation; products only then.
     """
 
     problem: Dual
     dense: bool = False
-    singular: bool = False
+    deflated: bool = False
     products: int = 0
 
     def may_help(self, point: Point) -> bool:
-        """Whether singular vectors may reach what eigenvectors do not."""
+        """Whether deflation may reach what one eigen-decomposition does not."""
         ill = any(side.roots.min() < ILL * side.roots.max() for side in point.sides)
-        return ill and not self.singular and self.problem.cells <= SINGULAR_CELLS
+        return ill and not self.deflated
 
     def move(self, point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
         """The relative step of all weights."""
         cells, rank = self.problem.cells, self.problem.rank
-        if self.dense and not self.singular:
+        if self.dense and not self.deflated:
             self.products += 20
             return _newton(point, gradient, ridge)
-        cap = ILL_PRODUCTS if self.singular else max(int(5 * cells / rank) + 5, 12)
+        cap = ILL_PRODUCTS if self.deflated else max(int(5 * cells / rank) + 5, 12)
         move, used = _inexact_newton(point, gradient, ridge, cap=cap)
         self.products += used
         self.dense = used >= cap and cells <= max(HESSIAN_CELLS, 4 * rank) and cells * rank > 10_000
@@ -200,7 +199,7 @@ def solve(
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
     best, best_upper, lower = point.weight, point.upper, point.lower
     history: list[Step] = []
-    inner, eighs, since, smallest = _Inner(problem), 2, 0, np.inf
+    inner, eighs, since, smallest = _Inner(problem), 2.0, 0, np.inf
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
@@ -215,9 +214,9 @@ def solve(
             stop = "converged"
             break
         if since == HALF_DIGITS and inner.may_help(point):
-            inner.singular, barrier = True, max(barrier, mean * gap)
+            inner.deflated, barrier = True, max(barrier, mean * gap)
             del point, vectors
-            point, vectors = evaluate(summands, best, singular=True)
+            point, vectors = evaluate(summands, best, deflated=True)
             point = point.balanced()
         if since > PATIENCE:
             stop = "stalled"
@@ -230,8 +229,8 @@ def solve(
         floor = 1e-3 * tolerance * mean
         weight, barrier = damped(point.weight, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         del point
-        point, vectors = evaluate(summands, weight, singular=inner.singular)
-        eighs += SINGULAR_COST if inner.singular else 1
+        point, vectors = evaluate(summands, weight, deflated=inner.deflated)
+        eighs += DEFLATED_COST if inner.deflated else 1
     record = Solve(
         "dual barrier Newton",
         stop,
@@ -241,7 +240,7 @@ def solve(
         inner.products,
     )
     if best is not point.weight:
-        point, vectors = evaluate(summands, best, singular=inner.singular)
+        point, vectors = evaluate(summands, best, deflated=inner.deflated)
     largest = float(point.diagonal.max())
     mixing = []
     for u, side in zip(vectors, point.sides, strict=True):
@@ -249,28 +248,24 @@ def solve(
     return tuple(mixing), best_upper, lower, record
 
 
-def evaluate(summands: Sequence[Summand], weight: Matrix, *, singular: bool = False) -> tuple[Point, tuple[Matrix, ...]]:
+def evaluate(summands: Sequence[Summand], weight: Matrix, *, deflated: bool = False) -> tuple[Point, tuple[Matrix, ...]]:
     """The dual at v, and the eigenvectors of K = F D_v F' of every part.
 
     Args:
-        singular: from the singular values of F D_v^1/2, which are exact to eps of the largest; those of K only to its root.
+        deflated: whether the roots below eps^1/2 of the largest are found as well.
     """
     diagonal, proven = np.zeros(weight.size), 0.0
     sides, turned = [], []
     for part in summands:
-        if singular:
-            scale = linear.like(part.factor, np.sqrt(weight[part.cells]))
-            vectors, roots, rotated = linear.svd(part.factor * scale, overwrite=True)
-            least = float(np.maximum(roots - roots.size * EPSILON * roots[0], 0.0).sum())
-            roots = np.maximum(roots, EPSILON * roots[0])
-            rotated *= linear.like(rotated, roots)[:, None]
-            rotated /= scale
+        if deflated:
+            found = deflated_roots((part.factor * linear.like(part.factor, np.sqrt(weight[part.cells]))).T)
+            roots, vectors, least = found.values, found.vectors, found.proven
         else:
             gram = linear.weighted_gram(part.factor, weight[part.cells])
             values, vectors = linear.eigh(gram.T, overwrite=True)
             del gram
             roots, least = np.sqrt(np.maximum(values, EPSILON * values[-1])), proven_root_trace(values)
-            rotated = vectors.T @ part.factor
+        rotated = vectors.T @ part.factor
         diagonal[part.cells] += part.copies * linear.weighted_columns(rotated, 1.0 / roots)
         proven += part.copies * least
         sides.append(SpectralPart(roots, rotated, part))

@@ -272,10 +272,7 @@ def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:
     if dual is None or workload.shape[1] > MOST_KEPT:
         return None
     if isinstance(strategy, SymmetricStrategy):
-        orbits = np.zeros(1, dtype=np.int64)
-        for code in strategy.symmetry.codes:
-            orbits = (orbits[:, None] * (int(code.max()) + 1) + code).ravel()
-        return np.asarray((dual / strategy.symmetry.sizes)[orbits])
+        return strategy.symmetry.over_cells(dual)
     return np.asarray(dual) if dual.shape == workload.shape[1:] else None
 
 

@@ -24,7 +24,12 @@ from dpdist.strategies.base import OnStep, Solve, Strategy, checked_start, ignor
 from dpdist.strategies.problem import Summand, root_of
 from dpdist.strategies.representations import WORST_WORK
 from dpdist.workloads import Workload
-from dpdist.workloads.symmetry import Symmetry, orbits_of, symmetry_of
+from dpdist.workloads.symmetry import MOST_COMPONENTS, Symmetry, most_components, orbits_of, symmetry_of
+
+MANY_CELLS = 2048
+"""Cells from which a solve over all of them takes seconds, so that the optimum over orbits is found first."""
+FEWER_ORBITS = 8
+"""Cells for each orbit from which that optimum takes hardly any time beside it."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,6 +96,23 @@ def symmetric(
         for mixing, root, part in zip(mixings, problem.roots, symmetry.components, strict=True)
     )
     return strategy_of(symmetry, whole, cost * problem.scale, lower * problem.scale, record)
+
+
+def weights_by_symmetry(workload: Workload, *, tolerance: float) -> Matrix | None:
+    """Dual weights of all cells from the optimum over orbits; None where that spares a solve over all cells little.
+
+    Args:
+        workload: (m, n).
+        tolerance: certified relative gap at which the solve over orbits stops.
+    """
+    codes = orbits_of(workload) if workload.shape[1] >= MANY_CELLS else None
+    if codes is None or most_components(codes) > MOST_COMPONENTS:
+        return None
+    if FEWER_ORBITS * math.prod(int(code.max()) + 1 for code in codes) > workload.shape[1]:
+        return None
+    found = symmetric(workload, tolerance=tolerance)
+    assert found.solve is not None
+    return None if found.solve.dual is None else found.symmetry.over_cells(found.solve.dual)
 
 
 def symmetry_for(workload: Workload) -> Symmetry:

@@ -223,23 +223,27 @@ class _Best:
     """The best certificate met so far, and the strategy that attains it.
 
     ``slack``: gap of the rescaled strategy over the mean squared residual; it says when a certificate is worth its product.
+    ``squares``: by what the diagonal of X(v) is divided: all of it by its largest entry, or each entry by itself.
     """
 
     lower: float = 0.0
     upper: float = np.inf
     weight: Matrix | None = None
+    squares: Matrix | None = None
     spectra: tuple[Spectrum, ...] = ()
     slack: float = SLACK
 
-    def offer(self, upper: float, weight: Matrix, spectra: tuple[Spectrum, ...]) -> None:
+    def offer(self, upper: float, weight: Matrix, squares: Matrix, spectra: tuple[Spectrum, ...]) -> None:
         """Take over a strategy if it is better."""
         if upper < self.upper:
-            self.upper, self.weight, self.spectra = upper, weight, spectra
+            self.upper, self.weight, self.squares, self.spectra = upper, weight, squares, spectra
 
-    def certify(self, upper: float, weight: Matrix, spectra: tuple[Spectrum, ...], second_order: float) -> None:
+    def certify(
+        self, upper: float, weight: Matrix, ratio: Matrix, spectra: tuple[Spectrum, ...], second_order: float
+    ) -> None:
         """Take over a rescaled strategy if it is better, and learn from it."""
         self.slack = max(upper / self.lower - 1.0, 0.0) / max(second_order, EPSILON)
-        self.offer(upper, weight, spectra)
+        self.offer(upper, weight, ratio, spectra)
 
     @property
     def gap(self) -> float:
@@ -293,10 +297,11 @@ def solve(
         ratio = _diagonal(split, spectra, weight)
         residual, previous = np.log(ratio), best.gap
         second_order = mean_square(split, weight, residual)
-        best.offer(float(ratio.max()) * sum(float(s.sum()) for s, _ in spectra), weight, spectra)
+        largest = float(ratio.max())
+        best.offer(largest * sum(float(s.sum()) for s, _ in spectra), weight, np.full(ratio.size, largest), spectra)
         if best.slack * second_order <= 4.0 * tolerance:
             record.products += record.size if split.chain is None else CHAIN_SHARE
-            best.certify(_unit_diagonal_cost(split, spectra, weight, ratio), weight, spectra, second_order)
+            best.certify(_unit_diagonal_cost(split, spectra, weight, ratio), weight, ratio, spectra, second_order)
         record.add(best.upper, best.gap, weight)
         if best.gap <= tolerance:
             stop = "converged"
@@ -314,8 +319,8 @@ def solve(
             log_weight = path.accelerated()
         del spectra  # only the best strategy's eigenvectors stay in memory
     assert best.weight is not None
-    ratio = _diagonal(split, best.spectra, best.weight)
-    root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(ratio))
+    assert best.squares is not None
+    root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(best.squares))
     return root, best.upper, best.lower, record.solve(stop)
 
 

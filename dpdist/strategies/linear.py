@@ -139,15 +139,6 @@ def largest_eigenvalue(matrix: Array) -> float:
     return float(eigenvalues(matrix)[-1])
 
 
-def svd(matrix: Array, *, overwrite: bool = False) -> tuple[Array, Matrix, Array]:
-    """U, the singular values in descending order, on the host, and V' of the thin decomposition."""
-    if is_numpy(matrix):
-        left, values, right = scipy.linalg.svd(matrix, full_matrices=False, overwrite_a=overwrite, check_finite=False)
-        return left, values, right
-    left, values, right = namespace(matrix).linalg.svd(matrix, full_matrices=False)
-    return left, on_host(values), right
-
-
 def cholesky(matrix: Array) -> Array:
     """Upper triangular R with R'R the matrix. Raises: NotPositiveDefinite."""
     if is_numpy(matrix):

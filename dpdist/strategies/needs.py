@@ -16,7 +16,7 @@ from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies import linear
-from dpdist.strategies.barrier import HESSIAN_CELLS, SINGULAR_CELLS
+from dpdist.strategies.barrier import HESSIAN_CELLS
 from dpdist.strategies.exchangeable import symmetry_for
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.marginal_optima import marginal_weights
@@ -58,8 +58,6 @@ FULL_RANK_PRODUCTS = 30.0
 """Of a full-rank solve to 1e-6: 2.6 eigen-decompositions of about 8 products each and 8 products (benchmarks/optimisers.py)."""
 THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
 """Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
-SINGULAR_SQUARES = 5
-"""Arrays over pairs of cells that singular vectors take beside those of every solve."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
@@ -161,11 +159,9 @@ def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
 
 
 def _of_coa(workload: Workload | Matrix) -> Effort:
-    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work. Of few cells
-    also the singular vectors that an ill-conditioned gram needs."""
+    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
     cells, rank, factored = _size(workload)
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
-    doubles += SINGULAR_SQUARES * rank * cells if cells <= SINGULAR_CELLS else 0
     nominal = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
     products = THIN_PRODUCTS + THIN_SQUARES * rank / cells if factored else FULL_RANK_PRODUCTS
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products, nominal)
@@ -180,7 +176,6 @@ def _of_symmetric(workload: Workload | Matrix) -> Effort:
     held = sum(4 * rank * cells + 4 * rank**2 for rank, cells in sizes)
     largest = max(3 * rank * cells + 6 * rank**2 for rank, cells in sizes)
     hessian = 4 * weights**2 if weights <= max(HESSIAN_CELLS, 4 * rank) else 0
-    held += SINGULAR_SQUARES * max(rank * cells for rank, cells in sizes) if weights <= SINGULAR_CELLS else 0
     pairs = 4 * PAIRS_AT_ONCE if weights <= PAIRED_ORBITS else 0
     memory = 8 * (held + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
     step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)

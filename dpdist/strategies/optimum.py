@@ -9,10 +9,11 @@ import numpy as np
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies import barrier, fixed_point, linear
+from dpdist.strategies import barrier, fixed_point, ill_conditioned, linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, ignore
 from dpdist.strategies.bounds import dual_bound
-from dpdist.strategies.problem import FullRankProblem, Problem, problem_of
+from dpdist.strategies.exchangeable import weights_by_symmetry
+from dpdist.strategies.problem import FullRankProblem, Problem, SquareProblem, problem_of
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
@@ -145,6 +146,7 @@ def coa(
 
     Args:
         workload: a workload, or its gram W'W, (n, n). A gram may be an array of CuPy or PyTorch: matrices then stay on its device.
+            Of a workload that treats many cells alike the weights are found over their orbits first.
         tolerance: certified relative gap at which the solve stops; 1e-9 is reachable with ``method="dual"``.
         method: "dual" solves for n dual variables and certifies; "newton" is the paper's Algorithms 1 and 2 on
             W'W + theta I; "homotopy" its Algorithm 3.
@@ -166,7 +168,9 @@ def coa(
         return solve(
             workload, thetas=thetas, tolerance=tolerance, max_iterations=max_iterations or 100, on_step=on_step, start=start
         )
-    problem = problem_of(workload)
+    if start is None and isinstance(workload, Workload):
+        start = weights_by_symmetry(workload, tolerance=tolerance / 2)
+    problem = problem_of(workload, start)
     restricted = None if start is None else problem.restrict(start)
     return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations or 200, on_step=on_step, start=restricted)
 
@@ -174,9 +178,9 @@ def coa(
 def solve_dual(
     problem: Problem, *, tolerance: float, max_iterations: int = 200, on_step: OnStep = ignore, start: Matrix | None = None
 ) -> DenseStrategy:
-    """The certified optimum of a reduced problem; full-rank ones by fixed point, others by barrier Newton.
+    """The certified optimum of a reduced problem: by fixed point at full rank, by Newton if ill-conditioned, else by barrier Newton.
 
-    A fixed point that stalls (cells whose constraint is nearly slack) hands its weights to the barrier.
+    A solve that stalls (cells whose constraint is nearly slack) hands its weights to the barrier.
     """
     if isinstance(problem, FullRankProblem):
         root, cost, lower, record = fixed_point.solve(
@@ -188,6 +192,14 @@ def solve_dual(
             assert record.dual is not None
             start, problem = problem.restrict(record.dual), replace(problem, chain=None)
             return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start)
+    if isinstance(problem, SquareProblem):
+        root, cost, lower, record = ill_conditioned.solve(
+            problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
+        )
+        if record.stop != "stalled":
+            return DenseStrategy("coa", problem.over_all(root), cost * problem.scale, lower * problem.scale, record)
+        assert record.dual is not None
+        start = problem.restrict(record.dual)
     (mixing,), cost, lower, record = barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
     )

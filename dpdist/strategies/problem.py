@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,11 +19,14 @@ from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear
 from dpdist.strategies.base import gram_in_place
 from dpdist.workloads import Basis, Workload, integer_basis
+from dpdist.workloads.basis import SubsetBasis
 
 MISMATCH = 1e-13
 """Largest relative difference of an entry from the form above that is rounding."""
-SINGULAR = 1e-6
-"""Ratio of pivots below which a gram is not safely of full rank."""
+ILL_CONDITIONED = 1e-3
+"""Ratio of pivots below which a gram is not safely of full rank, or its roots span more decades than eigenvalues have digits."""
+CLEAR = 100.0
+"""Least square of a pivot at full rank, in roundings of its cell's diagonal entry."""
 ACCURACY = 1e-8
 """Relative error of the diagonal by quadrature."""
 ROUNDING = 10.0
@@ -100,7 +103,7 @@ def chain_of(gram: Matrix) -> Chain | None:
     if not (steps > 0).all() or not near.all() or not np.isfinite(heights).all():
         return None
     pivots = scale * np.sqrt(steps)  # of Cholesky's factor
-    if pivots.min() <= SINGULAR * pivots.max():
+    if pivots.min() <= ILL_CONDITIONED * pivots.max():
         return None
     mismatch = 0.0
     for start in range(0, gram.shape[0], 256):
@@ -261,6 +264,11 @@ class ThinProblem(Problem):
 
 
 @dataclass(frozen=True)
+class SquareProblem(ThinProblem):
+    """V = F'F of full rank, but ill-conditioned."""
+
+
+@dataclass(frozen=True)
 class BasisProblem(ThinProblem):
     """V by a workload's integer basis.
 
@@ -276,15 +284,18 @@ class BasisProblem(ThinProblem):
         return Product(Dense(mixing @ self.coordinates), self.operator)
 
 
-def problem_of(workload: Workload | Matrix) -> Problem:
+def problem_of(workload: Workload | Matrix, start: Matrix | None = None) -> Problem:
     """The reduced problem of a workload or of a gram.
 
+    Args:
+        workload: a workload, or its gram W'W, (n, n).
+        start: weights of all cells, (n,), which spare an integer basis the eigen-decomposition of a first guess.
     Raises: InvalidInput for a malformed gram or one without any query; NotPositiveDefinite for an indefinite one.
     """
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
         if basis.operator is not None:
-            return _from_basis(basis)
+            return _from_basis(basis, basis.operator, start)
     return _from_gram(gram_in_place(workload))
 
 
@@ -305,13 +316,13 @@ def _from_gram(gram: Matrix) -> Problem:
     chain = chain_of(small) if linear.is_numpy(small) else None
     if chain is not None or _safely_definite(small):
         return FullRankProblem(np.sqrt(linear.diagonal(small)), scale, place, small, chain)
-    thin = _pivoted_factor(small)
-    if thin is not None:
-        values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
-        right = vectors.T @ thin
-        roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
-        dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
-        return ThinProblem(np.maximum(dual, EPSILON * roots.sum()), scale, place, thin)
+    found = _pivoted_factor(small)
+    if found is not None:
+        thin, pivots = found
+        if thin.shape == small.shape:
+            return SquareProblem(np.cbrt(linear.diagonal(small) * pivots) ** 2, scale, place, thin)
+        dual = _root_diagonal(thin)
+        return ThinProblem(np.maximum(dual, EPSILON * dual.sum()), scale, place, thin)
     values, vectors = linear.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
     if factor is None:
@@ -319,23 +330,26 @@ def _from_gram(gram: Matrix) -> Problem:
     return ThinProblem(dual, scale, place, factor)
 
 
-def _from_basis(basis: Basis) -> Problem:
+def _from_basis(basis: Basis, operator: SubsetBasis, start: Matrix | None) -> Problem:
     coordinate_factor = root_of(basis.gram())
     cells = basis.representatives
     factor = coordinate_factor @ basis.columns(cells)
     scale = float(np.einsum("ai,ai->", factor, factor) / cells.size)
-    root = float(np.sqrt(scale))
-    factor, coordinate_factor = factor / root, coordinate_factor / root
+    factor, coordinate_factor = factor / math.sqrt(scale), coordinate_factor / math.sqrt(scale)
     queried = np.einsum("ai,ai->i", factor, factor) > EPSILON
     if not queried.all():
         cells, factor = cells[queried], np.ascontiguousarray(factor[:, queried])
-    outer_values, outer_vectors = scipy.linalg.eigh(factor @ factor.T, driver="evd", check_finite=False)
-    right = outer_vectors.T @ factor
-    roots = np.sqrt(np.maximum(outer_values, EPSILON * outer_values[-1]))
-    dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
-    place = _class_of_cells(basis, cells)
-    assert basis.operator is not None
-    return BasisProblem(dual, scale, place, factor, basis.operator, coordinate_factor)
+    place = _class_of_cells(operator, cells)
+    problem = BasisProblem(np.ones(cells.size), scale, place, factor, operator, coordinate_factor)
+    return replace(problem, initial_dual=_root_diagonal(factor) if start is None else problem.restrict(start))
+
+
+def _root_diagonal(factor: Matrix) -> Matrix:
+    """diag (F'F)^1/2."""
+    values, vectors = scipy.linalg.eigh(factor @ factor.T, driver="evd", overwrite_a=True, check_finite=False)
+    right = vectors.T @ factor
+    roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
+    return np.asarray(np.einsum("ai,ai,a->i", right, right, 1.0 / roots))
 
 
 def root_of(gram: Matrix) -> Matrix:
@@ -356,10 +370,8 @@ def root_of(gram: Matrix) -> Matrix:
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 
-def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
+def _class_of_cells(operator: SubsetBasis, cells: Matrix) -> Matrix:
     """For every cell of the domain, the index among ``cells`` of its representative, or -1."""
-    operator = basis.operator
-    assert operator is not None
     raw = np.unravel_index(np.arange(operator.shape[1]), operator.domain_shape)
     first = [np.unique(code, return_index=True)[1] for code in operator.codes]
     merged = tuple(first[axis][operator.codes[axis][index]] for axis, index in enumerate(raw))
@@ -375,27 +387,28 @@ def _safely_definite(gram: Matrix) -> bool:
         diagonal = linear.diagonal(linear.cholesky(gram))
     except NotPositiveDefinite:
         return False  # singular: find out how far
-    return bool(diagonal.min() > 1e-6 * diagonal.max())
+    return bool(diagonal.min() > ILL_CONDITIONED * diagonal.max())
 
 
-def _pivoted_factor(gram: Matrix) -> Matrix | None:
-    """F with V = F'F from Cholesky with pivots, when V's rank is clearly below n: n r^2 instead of n^3 operations.
+def _pivoted_factor(gram: Matrix) -> tuple[Matrix, Matrix] | None:
+    """F with V = F'F from Cholesky with pivots, when V's rank is safely n or clearly below: n r^2 instead of n^3 operations.
 
-    None for (nearly) full rank, for arrays that LAPACK does not know, and when F'F misses V (an indefinite V, or a tail that
-    pivots cannot resolve): the eigen-decomposition then decides.
+    Beside it the pivots, in the order of their cells. None in between, for arrays that LAPACK does not know, and when F'F misses V
+    (an indefinite V, or a tail that pivots cannot resolve): the eigen-decomposition then decides.
     """
     if not linear.is_numpy(gram):
         return None
-    n = gram.shape[0]
-    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(np.diag(gram).max()), lower=0)
-    if rank > 0.9 * n:
+    n, diagonal = gram.shape[0], np.diag(gram)
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(diagonal.max()), lower=0)
+    pivots, cells = np.diag(factor)[:rank], order[:rank] - 1
+    if rank > 0.9 * n and (rank < n or (pivots**2 <= CLEAR * n * EPSILON * diagonal[cells]).any()):
         return None
     thin = np.zeros((rank, n))
-    thin[:, pivots - 1] = np.triu(factor[:rank])
+    thin[:, order - 1] = np.triu(factor[:rank])
     del factor
     blocks = (slice(start, start + 512) for start in range(0, n, 512))
     missed = max(float(np.abs(gram[rows] - thin[:, rows].T @ thin).max()) for rows in blocks)
-    return thin if missed <= 1e-11 * float(np.diag(gram).max()) else None
+    return (thin, pivots[np.argsort(cells)]) if missed <= 1e-11 * float(diagonal.max()) else None
 
 
 def _spectrum(values: Matrix, vectors: Matrix) -> tuple[Matrix | None, Matrix]:
@@ -429,9 +442,7 @@ def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
         distance = both - 2 * float(gram[int(a), int(b)])
         if distance <= 4 * EPSILON * both and np.allclose(linear.row(gram, a), linear.row(gram, b), rtol=1e-13, atol=0.0):
             group[b] = group[a]
-    classes, label = np.unique(group, return_inverse=True)
-    del classes
-    first = np.unique(label, return_index=True)[1]
+    _, first, label = np.unique(group, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     return np.sort(first), rank[label]
 

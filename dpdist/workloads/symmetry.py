@@ -96,6 +96,13 @@ class Symmetry:
             out = np.multiply.outer(out, np.bincount(code)).ravel()
         return out
 
+    def over_cells(self, weights: Matrix) -> Matrix:
+        """Weights of orbits of cells as weights of all cells: those of an orbit share its weight."""
+        orbits = np.zeros(1, dtype=np.int64)
+        for code in self.codes:
+            orbits = (orbits[:, None] * (int(code.max()) + 1) + code).ravel()
+        return np.asarray((weights / self.sizes)[orbits])
+
 
 def orbits_of(workload: Workload) -> tuple[Matrix, ...] | None:
     """The orbit of every value of each attribute; None where the queries are no products over attributes."""

@@ -262,6 +262,18 @@ def test_a_full_rank_gram_is_solved_in_few_eigendecompositions() -> None:
     assert found.solve.eigendecompositions <= 8
 
 
+@pytest.mark.parametrize("least", [0.3, 0.1, 0.01, 1e-4])
+def test_the_cost_is_that_of_the_rows_where_a_constraint_is_slack(least: float) -> None:
+    """Two cells, nearly one query: X(v), whose diagonal is short at one cell, costs less there than rescaled to unit diagonal."""
+    turned = np.array([[0.336, -0.942], [0.942, 0.336]])
+    for rows in (np.array([[1.0], [least]]) * turned, np.array([[1.0], [least]]) * turned[:, ::-1]):
+        found = coa(rows.T @ rows)
+        assert 0 <= found.gap <= 1e-6
+        spread = np.linalg.solve(found.matrix().T, rows.T)
+        assert np.linalg.norm(found.matrix(), axis=0).max() == pytest.approx(1.0, abs=1e-9)
+        assert (spread**2).sum() == pytest.approx(found.workload_cost, rel=1e-6)
+
+
 def test_one_query_is_measured_itself() -> None:
     """A gram of rank one: no strategy has less than the largest entry's square."""
     row = np.array([3.0, 1.0, -2.0, 0.5])

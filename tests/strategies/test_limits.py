@@ -38,8 +38,8 @@ def of_persons(workload: Workload) -> Strategy:
 
 SWITCHES: dict[str, tuple[int, Callable[[Workload], Strategy], Workload]] = {
     "dpdist.strategies.fixed_point.SINGLE_CELLS": (1, optimum, sums(48)),
-    "dpdist.strategies.barrier.SINGULAR_CELLS": (0, optimum, sums(48)),
     "dpdist.strategies.barrier.HESSIAN_CELLS": (0, optimum, tables()),
+    "dpdist.strategies.exchangeable.MANY_CELLS": (1, optimum, tables()),
     "dpdist.strategies.groups.ALWAYS_LISTED": (0, of_persons, sums(5)),
     "dpdist.strategies.bounds.MOST_CELLS": (1, optimum, sums(48)),
 }

@@ -18,7 +18,8 @@ from dpdist.mechanisms.registry import mechanism_of
 from dpdist.operators.orbits import SUMMED, Orbits
 from dpdist.spec import load
 from dpdist.stability import Neighbours
-from dpdist.strategies import coa, effort, symmetric
+from dpdist.strategies import coa, effort, exchangeable, symmetric
+from dpdist.strategies.exchangeable import weights_by_symmetry
 from dpdist.strategies.needs import Limits
 from dpdist.workloads import Workload, marginals, predicates, prefix, products, relative, union
 from dpdist.workloads.symmetry import orbits_of, symmetry_of
@@ -185,6 +186,28 @@ def test_a_smaller_census_has_the_optimum_over_its_cells() -> None:
 def one_way(sizes: tuple[int, ...], ordered: int) -> Workload:
     domain = Domain.of_shape(sizes)
     return asked(domain, *({f"x{axis}": "prefix" if axis < ordered else "identity"} for axis in range(len(sizes))))
+
+
+def test_the_optimum_over_cells_starts_from_that_over_orbits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its certificate is its own: one step shows the gap, where it took several."""
+    workload = one_way((6, 5, 4), 1)
+    alone = coa(workload)
+    assert weights_by_symmetry(workload, tolerance=1e-6) is None
+    monkeypatch.setattr(exchangeable, "MANY_CELLS", 120)
+    weights = weights_by_symmetry(workload, tolerance=1e-6)
+    assert weights is not None
+    assert weights.reshape(6, 20).std(axis=1) == pytest.approx(np.zeros(6), abs=1e-15)
+    found = coa(workload)
+    assert alone.solve is not None
+    assert found.solve is not None
+    assert len(found.solve.history) == 1 < len(alone.solve.history)
+    assert 0 <= found.gap <= 1e-6
+    assert found.workload_cost == pytest.approx(alone.workload_cost, rel=1.1e-6)
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
+    others = predicates(workload.domain, ["x0 < 1 or x1 < 2"]), one_way((120,), 1)  # no products; nothing is exchanged
+    assert [weights_by_symmetry(other, tolerance=1e-6) for other in others] == [None, None]
+    monkeypatch.setattr("dpdist.strategies.exchangeable.FEWER_ORBITS", 21)
+    assert weights_by_symmetry(workload, tolerance=1e-6) is None
 
 
 @pytest.mark.slow
