@@ -54,6 +54,8 @@ SQUARES = 2**40
 """The sum of the squared weights, at most: of z for up to 2^32 records 52 bits are used."""
 GROWTH, EACH = 0.75, 24.0
 """Rounds: (records times the root of rho)^0.75 / 24."""
+BEYOND = Fraction(1, 10)
+"""Of the edges of a tree of all attributes: rounds beyond these, at least. What a tree's paths leave out is seen in other pairs only."""
 IMPORTANCES = 64
 """Of the group of queries of largest weight, in whole numbers."""
 COPIES = 6
@@ -121,7 +123,7 @@ class RoundsGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
         facts = ("rounds", self.shape, sorted(self.importances.items()), self.distance, self.sensitivity_squared)
-        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, "tree", "rare")
+        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, str(BEYOND), "rare")
         return hashlib.sha256(repr((facts, rules)).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
@@ -268,9 +270,10 @@ class Rounds:
 
 
 def number_of_rounds(grid: RoundsGrid, records: float, rho: Fraction) -> int:
-    """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes."""
+    """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes, and
+    some pairs beyond it."""
     wanted = math.ceil(math.pow(records * math.sqrt(rho) / grid.distance, GROWTH) / EACH)
-    return min(max(wanted, len(grid.alone) - 1), len(grid.importances))
+    return min(max(wanted, math.ceil((len(grid.alone) - 1) * (1 + BEYOND))), len(grid.importances))
 
 
 def _columns(
