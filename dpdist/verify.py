@@ -60,8 +60,10 @@ def near(found: Any, recomputed: Any, tolerance: float = 0.0, what: str = "") ->
 
 
 def left_aside(shares: list[Array], records: float, noise: float) -> float:
-    """What scores of rounds leave out of a table: in each cell the mean of the noise, or what its values' shares expect if that is less."""
-    return float(np.minimum(records * reduce(np.multiply.outer, shares), noise).sum())
+    """What scores of rounds leave out of a table: the noise of each cell, and of a pair at most what its values' shares expect there."""
+    if len(shares) > 2:
+        return noise * math.prod(share.size for share in shares)
+    return float(np.minimum(records * np.multiply.outer(*shares), noise).sum())
 
 
 def at_least(found: Any, recomputed: Any, tolerance: float = 0.0, most: float = math.inf) -> str:

@@ -45,18 +45,26 @@ SHARE = 1.5
 
 
 def expected_distances(tables: Mapping[Axes, Matrix], wanted: Iterable[Axes], deviation: float) -> dict[Axes, int]:
-    """The sums of errors that scores of some tables leave out: in each cell the mean of absolute noise, or the records that the tables of
-    one attribute would have there if attributes were independent, whichever is less.
+    """The sums of errors that scores of some tables leave out: of each cell the mean of absolute noise.
+
+    In a cell of a pair it is not more than the records that the tables of one attribute would have there if both were independent: what noise
+    hides there is no more. In larger tables, most cells hold single records, which no model foresees.
 
     Args:
         tables: unbiased, one of each attribute among them; others are not looked at.
         deviation: of the noise in a cell.
     """
     alone = {axes[0]: table for axes, table in tables.items() if len(axes) == 1}
-    total, most = max(float(np.mean([table.sum() for table in alone.values()])), 1.0), math.sqrt(2 / math.pi) * deviation
+    total, mean = max(float(np.mean([table.sum() for table in alone.values()])), 1.0), math.sqrt(2 / math.pi) * deviation
     positive = {axis: np.maximum(table, 0.0) for axis, table in alone.items()}
     ones = {axis: table * (total / max(float(table.sum()), 1.0)) for axis, table in positive.items()}
-    return {axes: round(float(np.minimum(independent([ones[each] for each in axes], total), most).sum())) for axes in wanted}
+
+    def left_out(axes: Axes) -> float:
+        if len(axes) > 2:
+            return mean * math.prod(alone[axis].size for axis in axes)
+        return float(np.minimum(independent([ones[axis] for axis in axes], total), mean).sum())
+
+    return {axes: round(left_out(axes)) for axes in wanted}
 
 
 def largest_distances(

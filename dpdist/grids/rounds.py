@@ -3,8 +3,8 @@
 First all tables of one attribute are measured. Then each round chooses, of all tables within those that are asked for, the one that the
 model of everything measured so far (``table_model``) explains worst, by the exponential mechanism (``dpdist.privacy.choosing``), and
 measures it. A table's score is its importance times the sum of absolute differences between its true and its modelled counts, less the
-errors that measuring it would leave: those of noise, and not more than there are records in cells of rare values, as the tables of one
-attribute have them (``expected_distances``). Scores are whole, because the modelled counts are rounded; one change moves them by at most
+errors that measuring it would leave: those of noise, and in pairs not more than there are records in cells of rare values, as the tables
+of one attribute have them (``expected_distances``). Scores are whole, because the modelled counts are rounded; one change moves them by at most
 the largest importance times its L1 distance. A table is measured once at most, with fresh noise: its unbiased answers and their intervals
 are exact whatever was chosen before and after. Importances, and what scores leave out, are public.
 
@@ -123,7 +123,7 @@ class RoundsGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
         facts = ("rounds", self.shape, sorted(self.importances.items()), self.distance, self.sensitivity_squared)
-        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, str(BEYOND), "rare")
+        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, str(BEYOND), "rare pairs")
         return hashlib.sha256(repr((facts, rules)).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
