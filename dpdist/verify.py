@@ -1304,7 +1304,7 @@ class Claimed:
         ends = list(itertools.accumulate((term.rows for term in self.terms[: len(alone)]), initial=0))
         records = max(float(np.mean([self.z[i:j].sum() / first for i, j in itertools.pairwise(ends)])), 1.0)
         wanted = [math.ceil((part * records * math.sqrt(rho) / self.moved) ** 0.75 / 24) for part in (1 - 1e-9, 1 + 1e-9)]
-        rounds = [min(max(each, -(-11 * (len(alone) - 1) // 10)), len(inside)) for each in wanted]
+        rounds = [min(max(each, len(alone) - 1), len(inside)) for each in wanted]
         near(min(max(len(chosen), rounds[0]), rounds[1]), len(chosen), what="rounds that the first tables allow: ")
         at_least(rho * Fraction(9, 10) * (1 + Fraction(1, 10**9)), Fraction(self.squared, 2 * self.scale**2))
         at_least(rho / 10 * (1 + Fraction(1, 10**9)), self.spent_on_rounds)

@@ -47,8 +47,8 @@ SHARE = 1.5
 def expected_distances(tables: Mapping[Axes, Matrix], wanted: Iterable[Axes], deviation: float) -> dict[Axes, int]:
     """The sums of errors that scores of some tables leave out: of each cell the mean of absolute noise.
 
-    In a cell of a pair it is not more than the records that the tables of one attribute would have there if both were independent: what noise
-    hides there is no more. In larger tables, most cells hold single records, which no model foresees.
+    In a cell of a pair it is not more than the records that the tables of one attribute would have there if both were independent: noise
+    hides no more there. In larger tables most cells hold single records, which no model foresees.
 
     Args:
         tables: unbiased, one of each attribute among them; others are not looked at.

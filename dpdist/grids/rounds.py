@@ -3,10 +3,10 @@
 First all tables of one attribute are measured. Then each round chooses, of all tables within those that are asked for, the one that the
 model of everything measured so far (``table_model``) explains worst, by the exponential mechanism (``dpdist.privacy.choosing``), and
 measures it. A table's score is its importance times the sum of absolute differences between its true and its modelled counts, less the
-errors that measuring it would leave: those of noise, and in pairs not more than there are records in cells of rare values, as the tables
-of one attribute have them (``expected_distances``). Scores are whole, because the modelled counts are rounded; one change moves them by at most
-the largest importance times its L1 distance. A table is measured once at most, with fresh noise: its unbiased answers and their intervals
-are exact whatever was chosen before and after. Importances, and what scores leave out, are public.
+errors that measuring it would leave: those of noise, and in pairs not more than there are records in cells of rare values
+(``expected_distances``). Scores are whole, because the modelled counts are rounded; one change moves them by at most the largest
+importance times its L1 distance. A table is measured once at most, with fresh noise: its unbiased answers and their intervals are exact
+whatever was chosen before and after. Importances are public, and what scores leave out follows from the noisy tables of one attribute.
 
 Everything is measured in whole numbers, tables times a weight, with one noise. The squares of the weights add up to at most ``SQUARES``;
 weights and the number of rounds follow from the noisy tables of one attribute. docs/noise.md says why the rounds compose like one vector.
@@ -54,8 +54,6 @@ SQUARES = 2**40
 """The sum of the squared weights, at most: of z for up to 2^32 records 52 bits are used."""
 GROWTH, EACH = 0.75, 24.0
 """Rounds: (records times the root of rho)^0.75 / 24."""
-BEYOND = Fraction(1, 10)
-"""Of the edges of a tree of all attributes: rounds beyond these, at least. What a tree's paths leave out is seen in other pairs only."""
 IMPORTANCES = 64
 """Of the group of queries of largest weight, in whole numbers."""
 COPIES = 6
@@ -123,7 +121,7 @@ class RoundsGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
         facts = ("rounds", self.shape, sorted(self.importances.items()), self.distance, self.sensitivity_squared)
-        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, str(BEYOND), "rare pairs")
+        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, "tree", "rare pairs")
         return hashlib.sha256(repr((facts, rules)).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
@@ -270,10 +268,9 @@ class Rounds:
 
 
 def number_of_rounds(grid: RoundsGrid, records: float, rho: Fraction) -> int:
-    """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes, and
-    some pairs beyond it."""
+    """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes."""
     wanted = math.ceil(math.pow(records * math.sqrt(rho) / grid.distance, GROWTH) / EACH)
-    return min(max(wanted, math.ceil((len(grid.alone) - 1) * (1 + BEYOND))), len(grid.importances))
+    return min(max(wanted, len(grid.alone) - 1), len(grid.importances))
 
 
 def _columns(

@@ -247,7 +247,7 @@ def test_more_records_and_more_budget_give_more_rounds() -> None:
         rounds.number_of_rounds(grid, records, rho) for records in (10, 1000, 10**6) for rho in (Fraction(1, 1000), RHO)
     ]
     assert found == sorted(found)
-    assert (found[0], found[-1]) == (4, len(grid.importances))  # three edges of a tree, and a tenth of them, rounded up
+    assert (found[0], found[-1]) == (len(SHAPE) - 1, len(grid.importances))
 
 
 # ---- answers
@@ -408,7 +408,7 @@ def test_bounds_hold_where_choices_are_nearly_random() -> None:
             used += [
                 float(np.abs(model.table(axes) - margin(cells, (0, 1, 2, 3), axes)).sum()) / bounds[axes] for axes in bounds
             ]
-    assert len(used) > 20
+    assert len(used) > 30
     assert max(used) <= 1
 
 
