@@ -11,8 +11,7 @@ noise; both take the number of records as unknown. 'rounds' is how many tables w
 and MST are those of private-pgm (``benchmarks/peers/private_pgm.py``), once each; their tables are counted in their synthetic records. CPU
 seconds are those of the mechanism: of measuring, choosing and fitting. 'modelled' is the share of the answers that come from the model,
 'held' the share of their true counts that their intervals hold, 'worst' the least such share over counts of one size (0, 1 to 3, 4 to 10,
-11 to 30, 31 to 100, 101 to 1,000 and above), 'used' the largest sum of errors of such a table over its bound. 'nearest' is the same
-release with the model that rounds go by, of the nearest tables, in place of the one that is published.
+11 to 30, 31 to 100, 101 to 1,000 and above), 'used' the largest sum of errors of such a table over its bound.
 FOLDER: see ``benchmarks/record_sets.py``.
 FILE.npz and FILE.json: see ``benchmarks/tables.py``.
 """
@@ -108,11 +107,11 @@ class Made:
     used: float
 
 
-def made(given: tuple[RoundsGrid, MeasuredTables, Noise, np.ndarray, float], workload: Workload, *, nearest: bool) -> Made:
-    """Answers of a model of what was measured."""
+def made(given: tuple[RoundsGrid, MeasuredTables, Noise, np.ndarray, float], workload: Workload) -> Made:
+    """Answers of the model of what was measured."""
     grid, found, noise, counts, took = given
     clock = time.process_time()
-    model = found.nearest(noise) if nearest else found.model(noise)
+    model = found.model(noise)
 
     def answers(tables: Workload) -> np.ndarray:
         return np.concatenate([model.table(part.axes).ravel() for part in parts_of(tables)])
@@ -157,24 +156,22 @@ def rows(
     every = {k: (tables_of(sizes, k), counted(codes, tables_of(sizes, k))) for k in (2, 3) if len(sizes) > k}
     releases = [measured(codes, workload, rho, seed) for seed in range(given.repeats)]
     rounds = f"{np.mean([each[1].rounds for each in releases]):.1f}"
-    for name in ("nearest", "adaptive"):
-        found = [made(each, workload, nearest=name == "nearest") for each in releases]
-        variations = [
-            f"{np.mean([variation(parts_of(w), each.both[k], t, records) for each in found]):.4f}"
-            for k, (w, t) in every.items()
-        ]
-        asked = np.mean([[float(text) for text in errors(each.asked, truth, raw)] for each in found], axis=0)
-        cpu = f"{np.mean([each.took for each in found]):.1f}"
-        told = [*[*variations, ""][:2], *(f"{each:.3f}" for each in asked), rounds, cpu, *held_by(found)]
-        yield [f"{ways}-way", f"{epsilon:g}", name, *told]
+    found = [made(each, workload) for each in releases]
+    variations = [
+        f"{np.mean([variation(parts_of(w), each.both[k], t, records) for each in found]):.4f}" for k, (w, t) in every.items()
+    ]
+    asked = np.mean([[float(text) for text in errors(each.asked, truth, raw)] for each in found], axis=0)
+    cpu = f"{np.mean([each.took for each in found]):.1f}"
+    told = [*[*variations, ""][:2], *(f"{each:.3f}" for each in asked), rounds, cpu, *held_by(found)]
+    yield [f"{ways}-way", f"{epsilon:g}", "adaptive", *told]
     for name in ("mst", "aim") if given.private_pgm and ways == 2 else ():
         folder, python = given.private_pgm
         peer = Path(__file__).parent / "peers" / "private_pgm.py"
         command = [python, str(peer), folder, str(given.records), str(given.sizes), name, str(ways), str(epsilon), "0"]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        three = "" if found["three"] is None else f"{found['three']:.4f}"
-        both = [f"{found['two']:.4f}", three, f"{found['squared'] / raw:.3f}", f"{found['relative']:.3f}"]
-        yield [f"{ways}-way", f"{epsilon:g}", name.upper(), *both, "", f"{found['cpu']:.1f}"]
+        peers = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        three = "" if peers["three"] is None else f"{peers['three']:.4f}"
+        both = [f"{peers['two']:.4f}", three, f"{peers['squared'] / raw:.3f}", f"{peers['relative']:.3f}"]
+        yield [f"{ways}-way", f"{epsilon:g}", name.upper(), *both, "", f"{peers['cpu']:.1f}"]
 
 
 def main() -> None:

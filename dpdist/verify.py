@@ -59,6 +59,13 @@ def near(found: Any, recomputed: Any, tolerance: float = 0.0, what: str = "") ->
     return ""
 
 
+def left_aside(shares: list[Array], records: float, noise: float) -> float:
+    """What scores of rounds leave out of a table: the noise of each cell, and of a pair at most what its values' shares expect there."""
+    if len(shares) > 2:
+        return noise * math.prod(share.size for share in shares)
+    return float(np.minimum(records * np.multiply.outer(*shares), noise).sum())
+
+
 def at_least(found: Any, recomputed: Any, tolerance: float = 0.0, most: float = math.inf) -> str:
     """Accept an amount that is no smaller than what was recomputed (a larger one promises less), nor larger by more than a part of it.
 
@@ -1336,11 +1343,15 @@ class Claimed:
             near(told["standard_error"], error, 1e-9, what="its standard error: ")
         left = {axes for axes, _ in asked if len(axes) > 1 and not any({*axes} <= {*term.axes} for term in self.terms)}
         near(sorted(self.modelled), sorted(left), what="tables that come from a model: ")
-        noise = {axes: round(math.sqrt(2 / math.pi) * error * math.prod(map(size, axes))) for axes in inside}
-        last = chosen[-1].axes
+        last, ones = chosen[-1].axes, [np.maximum(self.z[i:j] / first, 0.0) for i, j in itertools.pairwise(ends)]
+        shares = {axis: one / max(float(one.sum()), 1.0) for axis, one in zip(alone, ones, strict=True)}
+        aside = {
+            axes: left_aside([shares[axis] for axis in axes], records, math.sqrt(2 / math.pi) * error)
+            for axes in {*self.modelled, last}
+        }
         slack = math.log(40 * (len(inside) - len(chosen) + 1)) / float(Fraction(self.facts["strategy"]["choosing"]["rate"]))
         for axes, bound in self.modelled.items():  # at least, whatever the model of the last round but one was
-            least = noise[axes] + (slack * max(inside.values()) - inside[last] * noise[last]) / inside[axes]
+            least = aside[axes] - 1 + (slack * max(inside.values()) - inside[last] * (aside[last] + 1)) / inside[axes]
             at_least(bound, least, 1e-9)
         return f"{len(chosen)} rounds"
 

@@ -6,7 +6,7 @@ those of the model of that round is at most
 
     e_r + (importance_c (d_c - e_c) + ln(k / b) / rate) / importance_r,
 
-e being the expected sums of absolute noise that the scores leave out. d_c is not known, but c was measured next, with noise independent of
+e being what the scores leave out, which was public before the choice. d_c is not known, but c was measured next, with noise independent of
 the choice: with m cells, their noisy distances add up to at least m g(d_c / m) - s sqrt(2 m ln(1 / b)) with probability 1 - b, where
 g(u) is the mean of |u + noise| of deviation s. (The sum of g over cells is least where all are equal, because g is convex; the sum is
 a function of the noise with a Lipschitz constant of sqrt(m).) What the model moved after that round is public, and is added.
@@ -30,7 +30,7 @@ import scipy
 
 from dpdist.grids.measured_tables import MeasuredTables, nearest_of
 from dpdist.grids.nearest_tables import Axes
-from dpdist.grids.table_model import TableModel, first_holding
+from dpdist.grids.table_model import TableModel, first_holding, independent
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 
@@ -44,9 +44,27 @@ SHARE = 1.5
 """Of a table's bound, spread over its cells: with 1 intervals held 0.92 of the counts of one drawn data set, 0.95 or more of others."""
 
 
-def expected_distance(deviation: float, cells: int) -> int:
-    """The expected sum of the absolute noise in the cells of a table, as scores leave it out."""
-    return round(math.sqrt(2 / math.pi) * deviation * cells)
+def expected_distances(tables: Mapping[Axes, Matrix], wanted: Iterable[Axes], deviation: float) -> dict[Axes, int]:
+    """The sums of errors that scores of some tables leave out: of each cell the mean of absolute noise.
+
+    In a cell of a pair it is not more than the records that the tables of one attribute would have there if both were independent: noise
+    hides no more there. In larger tables most cells hold single records, which no model foresees.
+
+    Args:
+        tables: unbiased, one of each attribute among them; others are not looked at.
+        deviation: of the noise in a cell.
+    """
+    alone = {axes[0]: table for axes, table in tables.items() if len(axes) == 1}
+    total, mean = max(float(np.mean([table.sum() for table in alone.values()])), 1.0), math.sqrt(2 / math.pi) * deviation
+    positive = {axis: np.maximum(table, 0.0) for axis, table in alone.items()}
+    ones = {axis: table * (total / max(float(table.sum()), 1.0)) for axis, table in positive.items()}
+
+    def left_out(axes: Axes) -> float:
+        if len(axes) > 2:
+            return mean * math.prod(alone[axis].size for axis in axes)
+        return float(np.minimum(independent([ones[axis] for axis in axes], total), mean).sum())
+
+    return {axes: round(left_out(axes)) for axes in wanted}
 
 
 def largest_distances(
@@ -65,16 +83,15 @@ def largest_distances(
     former = replace(found, terms=before, values=found.values[:rows]).nearest(noise)
     left = [axes for axes in importances if axes not in {term.axes for term in before}]
     deviation = noise.deviation / found.weights[last]
+    aside = expected_distances(found.unbiased, left, deviation)
     apart = np.abs(found.unbiased[last] - np.rint(former.table(last)))
-    own = importances[last] * (
-        distance_behind(float(apart.sum()), apart.size, deviation) - expected_distance(deviation, apart.size)
-    )
+    own = importances[last] * (distance_behind(float(apart.sum()), apart.size, deviation) - aside[last])
     slack = math.log(2 * len(left) / MISSED) * max(importances.values()) / max(float(found.rate), 1e-300)
     out = {}
     for axes in left:
         if first_holding(found.weights, axes) is None:
             there = np.rint(former.table(axes))
-            most = expected_distance(deviation, there.size) + (own + slack) / importances[axes]
+            most = aside[axes] + (own + slack) / importances[axes]
             out[axes] = most + float(np.abs(there - model.table(axes)).sum())
     return out
 

@@ -2,10 +2,11 @@
 
 First all tables of one attribute are measured. Then each round chooses, of all tables within those that are asked for, the one that the
 model of everything measured so far (``table_model``) explains worst, by the exponential mechanism (``dpdist.privacy.choosing``), and
-measures it. A table's score is its importance times what the sum of absolute differences between its true and its modelled counts exceeds
-that of its noise by. Scores are whole, because the modelled counts are rounded; one change moves them by at most the largest importance
-times its L1 distance. A table is measured once at most, with fresh noise: its unbiased answers and their intervals are exact whatever was
-chosen before and after. Importances, and the noise that a table would get, are public.
+measures it. A table's score is its importance times the sum of absolute differences between its true and its modelled counts, less the
+errors that measuring it would leave: those of noise, and in pairs not more than there are records in cells of rare values
+(``expected_distances``). Scores are whole, because the modelled counts are rounded; one change moves them by at most the largest
+importance times its L1 distance. A table is measured once at most, with fresh noise: its unbiased answers and their intervals are exact
+whatever was chosen before and after. Importances are public, and what scores leave out follows from the noisy tables of one attribute.
 
 Everything is measured in whole numbers, tables times a weight, with one noise. The squares of the weights add up to at most ``SQUARES``;
 weights and the number of rounds follow from the noisy tables of one attribute. docs/noise.md says why the rounds compose like one vector.
@@ -31,7 +32,7 @@ from dpdist.grids.answers import Answers, Wanted, stored_answers
 from dpdist.grids.base import HELD_COPIES, Chosen, Counts, Grid, StageBytes
 from dpdist.grids.fitted_tables import parts_of
 from dpdist.grids.measured_tables import MeasuredTables, nearest_of
-from dpdist.grids.model_intervals import expected_distance, half_widths, largest_distances
+from dpdist.grids.model_intervals import expected_distances, half_widths, largest_distances
 from dpdist.grids.nearest_tables import Axes
 from dpdist.grids.non_negative import covering
 from dpdist.grids.product_space import Cells, OpenTerm
@@ -120,7 +121,7 @@ class RoundsGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
         facts = ("rounds", self.shape, sorted(self.importances.items()), self.distance, self.sensitivity_squared)
-        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, "tree")
+        rules = (str(CHOOSING), str(ALONE), SQUARES, GROWTH, EACH, "tree", "rare pairs")
         return hashlib.sha256(repr((facts, rules)).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
@@ -244,25 +245,25 @@ class Rounds:
         rounds = number_of_rounds(grid, records, self.rho)
         weight, rate = weight_of_rounds(grid, rounds), rate_for(self.rho * CHOOSING / rounds, grid.distance)
         candidates, chosen = tuple(grid.importances), list[int]()
+        aside = expected_distances(tables, candidates, self.noise.deviation / weight)
         for number in range(rounds):
             left = [axes for axes in candidates if axes not in tables]
-            scores = self.scores(left, nearest_of(grid.shape, tables, weights, self.noise), self.noise.deviation / weight)
+            scores = self.scores(left, nearest_of(grid.shape, tables, weights, self.noise), aside)
             picked = left[choose(scores, rate / max(grid.importances.values()), self.key, number)]
             chosen.append(candidates.index(picked))
             measure(picked, weight)
         head = [rounds, int(rate * 2**RATE_BITS), *chosen]
         return np.concatenate([np.array(head, dtype=np.int64), *parts]).astype(np.int64)
 
-    def scores(self, left: Sequence[Axes], model: TableModel, deviation: float) -> list[int]:
-        """How badly a model explains each of some tables, beyond the error of noise of a deviation: private, and whole.
+    def scores(self, left: Sequence[Axes], model: TableModel, aside: Mapping[Axes, int]) -> list[int]:
+        """How badly a model explains each of some tables, beyond what is known before and left aside: private, and whole.
 
         One change of the data moves a score by at most its importance times ``grid.distance``.
         """
         scores = list[int]()
         for axes in left:
             apart = np.abs(self.layout.table(self.counts, axes) - np.rint(model.table(axes)).astype(np.int64))
-            expected = expected_distance(deviation, apart.size)
-            scores.append(self.grid.importances[axes] * (int(apart.sum()) - expected))
+            scores.append(self.grid.importances[axes] * (int(apart.sum()) - aside[axes]))
         return scores
 
 

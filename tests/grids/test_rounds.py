@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpdist import verify
 from dpdist.arrays.vector import Held, held
@@ -24,10 +26,10 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.asking.published import published
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.grids import rounds
+from dpdist.grids import model_intervals, rounds
 from dpdist.grids.base import Counts
 from dpdist.grids.measured_tables import MeasuredTables
-from dpdist.grids.model_intervals import distance_behind, largest_distances
+from dpdist.grids.model_intervals import distance_behind, expected_distances, largest_distances
 from dpdist.grids.rounds import Rounds, RoundsGrid, rounds_grid
 from dpdist.grids.space import Functionals
 from dpdist.grids.table_model import first_holding, margin
@@ -115,11 +117,12 @@ def test_one_change_moves_tables_and_scores_by_what_is_charged_at_most(neighbour
     measured = grid.found(one.values())
     model = measured.model(one.noise)
     left = list(grid.importances)
-    here = np.array(one.scores(left, model, 3.0))
+    aside = expected_distances(measured.unbiased, left, 3.0)
+    here = np.array(one.scores(left, model, aside))
     farthest, longest = np.zeros(len(left)), 0
     for moved in changes(8, most, neighbours == "replace-one"):
         other = rounds_of(grid, base + moved.reshape(2, 2, 2), 0)
-        farthest = np.maximum(farthest, np.abs(np.array(other.scores(left, model, 3.0)) - here))
+        farthest = np.maximum(farthest, np.abs(np.array(other.scores(left, model, aside)) - here))
         for axes in (*grid.alone, *left):
             apart = one.layout.table(one.counts, axes) - other.layout.table(other.counts, axes)
             longest = max(longest, int((apart**2).sum()))
@@ -162,6 +165,58 @@ def test_the_table_that_is_explained_worst_is_measured_first() -> None:
     assert set(found.weights) == {*grid.alone, *grid.importances}
     for axes, table in found.unbiased.items():
         np.testing.assert_allclose(table, margin(people(), (0, 1, 2, 3), axes), atol=2)
+
+
+def coded(size: int = 60, groups: int = 6, records: int = 6000) -> np.ndarray:
+    """A histogram of codes of which most are rare, the group that each belongs to, and what half of the records have in common with it."""
+    state = np.random.default_rng(6)
+    codes = np.minimum((state.pareto(0.8, records) * 2).astype(int), size - 1)
+    of = state.integers(0, groups, size)[codes]
+    like = np.where(state.random(records) < 0.5, of, state.integers(0, groups, records))
+    shape = (size, groups, groups)
+    return np.bincount(np.ravel_multi_index((codes, of, like), shape), minlength=math.prod(shape)).reshape(shape)
+
+
+def noise_alone(tables: Any, wanted: Sequence[tuple[int, ...]], deviation: float) -> dict[tuple[int, ...], int]:
+    """What scores left aside before decision 70: the noise of all cells."""
+    sizes = {axes[0]: table.size for axes, table in tables.items() if len(axes) == 1}
+    each = math.sqrt(2 / math.pi) * deviation
+    return {axes: round(each * math.prod(sizes[axis] for axis in axes)) for axes in wanted}
+
+
+@pytest.mark.parametrize(("aside", "times"), [(expected_distances, 12), (noise_alone, 0)])
+def test_rare_values_do_not_keep_a_table_from_being_measured(
+    aside: Callable[..., Any], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A code says which group it belongs to; cells of rare codes have less in them than noise, which says nothing against the others."""
+    cells = coded()
+    grid, rho = rounds_grid(tables(2, cells.shape), "add-remove", 1), Fraction(1, 10**4)
+    monkeypatch.setattr(rounds, "expected_distances", aside)
+    first = [list(grid.found(rounds_of(grid, cells, number, rho).values()).weights)[3] for number in range(12)]
+    assert abs(first.count((0, 1)) - times) <= 1, first
+
+
+def test_scores_leave_out_the_noise_of_a_cell_or_the_records_that_it_may_have() -> None:
+    """Of ten records four fifths and a fifth have the values of the first attribute, half each of the second: cells of 4, 0 and 1."""
+    ones = {(0,): np.array([8.0, -2.0, 2.0]), (1,): np.array([6.0, 6.0])}
+    known = {**ones, (0, 1): np.full((3, 2), 1e9)}  # what was measured later is not looked at
+    for mean, left_out in ((2.0, 2 + 2 + 1 + 1), (0.5, 4 * 0.5), (1e6, 10)):
+        assert expected_distances(known, [(0, 1)], mean / math.sqrt(2 / math.pi)) == {(0, 1): left_out}
+    known[(2,)] = np.array([10.0, 0.0])
+    assert expected_distances(known, [(0, 1, 2)], 1000 / math.sqrt(2 / math.pi)) == {(0, 1, 2): 12_000}  # noise of all cells
+
+
+@given(st.lists(st.lists(st.floats(-50, 500), min_size=2, max_size=6), min_size=2, max_size=4), st.floats(0.01, 1000))
+def test_what_scores_leave_out_is_at_most_all_noise_and_all_records(ones: list[list[float]], deviation: float) -> None:
+    """And verification finds the same from the tables of one attribute."""
+    known = {(axis,): np.array(one) for axis, one in enumerate(ones)}
+    wanted = [axes for k in (2, 3) for axes in combinations(range(len(ones)), k)]
+    records = max(float(np.mean([table.sum() for table in known.values()])), 1.0)
+    positive = [np.maximum(table, 0.0) for table in known.values()]
+    shares, mean = [table / max(float(table.sum()), 1.0) for table in positive], math.sqrt(2 / math.pi) * deviation
+    for axes, left_out in expected_distances(known, wanted, deviation).items():
+        assert 0 <= left_out <= min(records if len(axes) == 2 else math.inf, noise_alone(known, [axes], deviation)[axes]) + 1
+        assert abs(left_out - verify.left_aside([shares[axis] for axis in axes], records, mean)) <= 0.5 + 1e-6 * left_out
 
 
 def test_every_round_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,6 +410,24 @@ def test_bounds_hold_where_choices_are_nearly_random() -> None:
             ]
     assert len(used) > 30
     assert max(used) <= 1
+
+
+@pytest.mark.parametrize(("aside", "holds"), [(expected_distances, True), (noise_alone, False)])
+def test_bounds_hold_where_most_values_are_rare(
+    aside: Callable[..., Any], holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take off what scores left aside, and no more: not the noise of all cells of the table that was chosen last."""
+    cells, used = coded(), list[float]()
+    grid, rho = rounds_grid(tables(2, cells.shape), "add-remove", 1), Fraction(1, 10**4)
+    noise = grid.noise(Loss.gaussian(rho))
+    monkeypatch.setattr(rounds, "number_of_rounds", lambda *_: 1)
+    monkeypatch.setattr(model_intervals, "expected_distances", aside)
+    for number in range(12):
+        found = grid.found(rounds_of(grid, cells, number, rho).values())
+        model = found.model(noise)
+        bounds = largest_distances(found, grid.importances, model, noise)
+        used += [float(np.abs(model.table(axes) - margin(cells, (0, 1, 2), axes)).sum()) - bounds[axes] for axes in bounds]
+    assert (max(used) <= 0) == holds
 
 
 @pytest.mark.parametrize(("apart", "cells"), [(0.0, 50), (40.0, 50), (3000.0, 7)])
