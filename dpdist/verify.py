@@ -824,6 +824,8 @@ class Claimed:
         gram = self.rows.T @ self.rows
         own, others = gram.diagonal(), gram[~np.eye(len(gram), dtype=bool)]
         cells, most = len(own), min(most, len(own))
+        if cells == 1:
+            return k**2 * int(own[0])
         if np.ptp(own) == 0 and np.ptp(others) == 0:
             sizes = ((s, t) for s in range(1, most + 1) for t in range((min(most, cells - s) if replaced else 0) + 1))
             return k**2 * max((s + t) * int(own[0]) + ((s - t) ** 2 - s - t) * int(others[0]) for s, t in sizes)

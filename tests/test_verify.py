@@ -119,6 +119,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         "table": test_persons.visits(), **test_persons.ASKED, **test_persons.KINDS, "mechanism": "identity",
     },
     "persons by group, replaced": {"table": test_persons.visits(), **test_persons.ASKED, "neighbours": "replace-one"},
+    "groups of a person in one cell": {
+        "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 2}},
+        "domain": {"age": {"edges": [0, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
+    },
     "groups of a person in two cells, replaced": {
         "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 2, "most_records": 2}},
         "neighbours": "replace-one", "domain": {"age": {"edges": [0, 6, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
