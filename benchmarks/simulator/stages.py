@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.simulator.rates import RATES, Rates
 from dpdist.arrays.kronecker import COPIES
-from dpdist.arrays.passes import Exchange, Side, Target, cut, slab_bytes
+from dpdist.arrays.passes import LARGEST_SHARDS, Exchange, Side, Target, cut, slab_bytes
 from dpdist.machine.engine import handing, runner
 from dpdist.machine.reduction import FAN_IN
 from dpdist.operators import Matrix
@@ -138,9 +138,9 @@ def product(cluster: Cluster, cells: int, width: int) -> list[Stage]:
     wide = divided.shard_lines * width
     written = math.ceil(cells / wide)
     reads = shards + sum(map(tile_reads, exchanges))
-    parts = math.ceil(cells / SIZES.part_values)
-    again = 1 + wide / SIZES.part_values  # a part reads whole shards, and one that lies on an edge reads two
-    scanning = cluster.grouped(parts)
+    at_once = LARGEST_SHARDS * SIZES.shard_bytes // 8  # values that a task of a scan reads where it has the memory
+    ranges, again = math.ceil(cells / at_once), 1 + wide / at_once  # shards are read whole, and those on an edge twice
+    scanning = cluster.grouped(ranges)
     return [
         cluster.stage(
             "product",
@@ -149,7 +149,7 @@ def product(cluster: Cluster, cells: int, width: int) -> list[Stage]:
             tasks + 2 * (first + second + merges) + 3 + manifests + written,
             (48.0 + 16.0 * len(merging)) * cells,
         ),
-        cluster.stage("scan", scanning, 2 * scanning + parts + written, scanning, 8.0 * cells * again),
+        cluster.stage("scan", scanning, 2 * scanning + ranges + written, scanning, 8.0 * cells * again),
     ]
 
 
