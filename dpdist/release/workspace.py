@@ -248,8 +248,11 @@ class StoreWorkspace:
         """function(start, one range of every vector), in their order; a task reads neighbouring ranges at once."""
         size = max((vector.size for vector in vectors), default=0)
         every = list(batches(size, self.part_values)) if ranges is None else ranges
-        each = self._read_together(vectors, len(every))
-        tasks = [every[first : first + each] for first in range(0, len(every), each)]
+        most, tasks = self._read_together(vectors, len(every)), list[list[tuple[int, int]]]()
+        for start, stop in every:
+            if not tasks or len(tasks[-1]) == most or tasks[-1][-1][1] != start:
+                tasks.append([])
+            tasks[-1].append((start, stop))
         return list(chain.from_iterable(self.engine.map(partial(_folded, function, vectors), tasks)))
 
     def _read_together(self, vectors: Sequence[Vector], parts: int) -> int:

@@ -357,4 +357,7 @@ def test_a_scan_reads_about_a_shard_at_once(tmp_path: Path, memory: int, togethe
     with mock.patch.object(Store, "read_shard", autospec=True, side_effect=Store.read_shard) as reads:
         found = work.fold(lambda start, part: (start, part.tolist()), vector)
     assert found == [(start, values[start : start + 16].tolist()) for start in range(0, values.size, 16)]
+    for ranges in ([(10, 20), (20, 90), (300, 301), (500, 700)], [(900, 1000), (950, 960), (0, 5), (5, 9)]):
+        found = work.fold(lambda start, part: (start, part.tolist()), vector, ranges=ranges)
+        assert found == [(start, values[start:stop].tolist()) for start, stop in ranges]
     assert reads.call_count * 60 <= values.size * (1 + 60 / (16 * together)) + 60
