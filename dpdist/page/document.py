@@ -96,7 +96,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         cited=citing.in_words(content),
         questions=asked,
         picture=below(content.about.get("address"), PREVIEW) if PREVIEW in files else "",
-        asked_by=content.workload.domain.grouped.own_names[0],
+        asked_by=next(iter(content.workload.domain.grouped.own_names), None),
         measured="" if asking is None else embedded(asking),
         about=content.about,
         files=sorted({*files, *BESIDE}) if files else [],

@@ -170,3 +170,13 @@ def test_tables_that_were_chosen_in_rounds_are_left_to_the_command(home: Path) -
     assert "whose tables were not chosen in rounds" in text
     assert 'id="ask"' not in text
     assert published(place_at(folder)).ask("count by age")
+
+
+def test_a_relation_alone_asks_for_the_number_of_records(home: Path) -> None:
+    """No attribute is counted by itself, so that the command is asked by none: the page ended in an error after the charge."""
+    domain = {name: {"from": 0, "to": 11} for name in ("age", "years")}
+    records = {**small.spec()["records"], "columns": {"years": "age"}}
+    workload = [{"relation": {"of": {"age": 1, "years": -1}, "at_most": [0]}}]
+    done = run(small.write(home.parent / "data", domain=domain, records=records, workload=workload), home)
+    text = (Path(done.folder) / "index.html").read_text()
+    assert f'dpdist ask {small.spec()["release"]} "count"' in text
