@@ -94,8 +94,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "tables that share no attribute, Laplace noise": {
-        "domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
-        "workload": [{"marginals": {"of": [["age"], []]}}, {"marginals": {"of": [["sex"]]}, "weight": 2}], **PURE,
+        "records": {"path": "records.parquet", "columns": {"years": "age"}},
+        "domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "years": {"from": 0, "to": 11, "other": "drop"}},
+        "workload": [{"marginals": {"of": [["age"], []]}}, {"marginals": {"of": [["years"]]}, "weight": 1.5}], **PURE,
     },
     "long series": {
         "domain": {"age": {"from": 0, "to": 2999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "convolution",

@@ -88,7 +88,7 @@ def solve(
         gap = upper / lower - 1.0
         history.append(Step(len(history) + 1, upper * problem.scale, gap, checkpoint=problem.expand(weight)))
         on_step(history[-1])
-        since = 0 if upper / lower - 1.0 < 0.9 * (before - 1.0) else since + 1
+        since = 0 if gap < 0.9 * (before - 1.0) else since + 1
         if gap <= tolerance or since >= PATIENCE:
             stop = "converged" if gap <= tolerance else "stalled"
             break

@@ -28,7 +28,7 @@ from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from tests.often import first_of
 from tests.properties.compositions import context_of_all
-from tests.properties.random_specs import Draw
+from tests.properties.random_specs import Content, Draw
 from tests.readers import measured
 from tests.stability.covered import covered, squared_length
 
@@ -76,14 +76,12 @@ def places_of_one(random: Random, rows: Rows, protection: Protection) -> set[int
     return {chosen} if who is None else {place for place, row in enumerate(rows) if row["who"] == who}
 
 
-def integers(planned: Plan, draw: Draw, rows: Rows, folder: Path) -> np.ndarray:
+def integers(planned: Plan, content: Content, records: pa.Table, folder: Path) -> np.ndarray:
     """What is measured of a file, without noise, as integers of any size."""
     context = context_of_all()
     folder.mkdir()
-    pyarrow.parquet.write_table(
-        pa.Table.from_pylist(rows, draw.table().schema), folder / "records.parquet", row_group_size=7
-    )
-    (folder / "release.yaml").write_text(yaml.safe_dump(draw.content, allow_unicode=True, sort_keys=False))
+    pyarrow.parquet.write_table(records, folder / "records.parquet", row_group_size=7)
+    (folder / "release.yaml").write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
     job = load(folder / "release.yaml")
     counts, _ = count(context, job.source, job.measured, planned.layout)
     z = measured(context.store, inline(), planned.grid, counts, planned.layout)
@@ -93,9 +91,9 @@ def integers(planned: Plan, draw: Draw, rows: Rows, folder: Path) -> np.ndarray:
 def farthest(draw: Draw, planned: Plan, folder: Path) -> int:
     """How far neighbours move what is measured, squared. Raises: DpdistError for records that the spec refuses."""
     check_means(planned.job.workload, planned.grid)
-    first, *after = (
-        integers(planned, draw, rows, folder / str(number)) for number, rows in enumerate(files_of(draw, planned))
-    )
+    schema = draw.table().schema
+    tables = (pa.Table.from_pylist(rows, schema) for rows in files_of(draw, planned))
+    first, *after = (integers(planned, draw.content, each, folder / str(n)) for n, each in enumerate(tables))
     return max(squared_length(each - first, planned.grid.norm) for each in after)
 
 

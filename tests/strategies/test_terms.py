@@ -178,6 +178,15 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
     assert (errors**2 * workload.weights**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
 
 
+def test_a_row_that_would_be_rounded_to_nothing_is_refused() -> None:
+    """Five factors have 13 bits each: a row of 2^-15 of the weight is none, and readers could not invert what is measured."""
+    factor = np.array([[0.5, -0.5, 0.0], [2.0**-16, 2.0**-16, -(2.0**-15)]])
+    kept = rounded(Term((0,), (factor,), 1.0), 2.0**-30)
+    assert all(row.any() for row in kept.factors[0])
+    with pytest.raises(InvalidInput, match="13 bits for each of 5 real factors are too few"):
+        rounded(Term(tuple(range(5)), (factor,) * 5, 1.0), 2.0**-30)
+
+
 def test_five_attributes_of_which_one_range_is_asked_are_read_back() -> None:
     """What nobody asks for keeps a few of the 13 bits that each factor has, so that the rounded rows tell all cells apart."""
     names = [f"x{place}" for place in range(5)]
