@@ -1,13 +1,12 @@
 """Named, write-once arrays in Zarr v3, on a local folder or an object store. Only records.histograms reads other Zarr arrays.
 
 An array is split along its first axis into shards. A shard is one chunk and one file, written whole, by one writer; its
-SHA-256 is taken over the raw values. The array exists once its record (a JSON document with all shard digests) is written, which happens
+digest is taken over the raw values. The array exists once its record (a JSON document with all shard digests) is written, which happens
 last: a half-written array is never taken for a whole one, and a block that was altered is found when it is read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from dpdist.machine import leases
 from dpdist.machine.documents import Documents
 from dpdist.machine.leases import RECORD, Lease
 from dpdist.machine.objects import Missing
-from dpdist.machine.stored import Array, ArrayPlan, StoredArray, StoredPart
+from dpdist.machine.stored import FUNCTIONS, Array, ArrayPlan, StoredArray, StoredPart, digest_of
 from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES, Sizes
 
@@ -148,7 +147,14 @@ class Store(Documents):
             own.end()
 
     def plan(
-        self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None, compressed: bool = True
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        shard_rows: int | None = None,
+        compressed: bool = True,
+        hashed: str = "sha256",
     ) -> ArrayPlan:
         """A plan whose shards hold about ``sizes.shard_bytes``, compressed from ``LEAST_CODED`` bytes on."""
         kind = np.dtype(dtype)
@@ -161,6 +167,7 @@ class Store(Documents):
             rows,
             f"{self.lease}-{uuid.uuid4().hex[:12]}",
             compressed and rows * row_bytes >= LEAST_CODED,
+            hashed,
         )
 
     def begin(self, plan: ArrayPlan) -> None:
@@ -186,7 +193,7 @@ class Store(Documents):
             self.place.delete([name])
         else:
             self.place.write(name, data)
-        return _sha256(block)
+        return digest_of(block, plan.hashed)
 
     def finish(self, plan: ArrayPlan, shard_digests: Sequence[str], facts: dict[str, Any] | None = None) -> StoredArray:
         """Declare an array whole, by writing its record.
@@ -228,7 +235,8 @@ class Store(Documents):
         plan = self.plan(name, array.shape, array.dtype)
         if self.exists(name):
             stored = self.open(name)
-            if stored.shard_digests != tuple(_sha256(array[slice(*plan.bounds(i))]) for i in range(plan.shards)):
+            parts = (array[slice(*plan.bounds(i))] for i in range(plan.shards))
+            if stored.shard_digests != tuple(digest_of(part, stored.plan.hashed) for part in parts):
                 raise StoreError(
                     f"array {name!r} is already stored with other content; an array is written once and never changed"
                 )
@@ -263,7 +271,7 @@ class Store(Documents):
             plan = ArrayPlan(**{**record, "shape": tuple(record["shape"])})
         except (KeyError, TypeError):
             plan = None
-        if plan is None or plan.name != name or len(digests) != plan.shards:
+        if plan is None or plan.name != name or len(digests) != plan.shards or plan.hashed not in FUNCTIONS:
             raise StoreError(f"array {name!r}: its record was altered; {_REMEDY}")
         return StoredArray(plan, digests, facts)
 
@@ -277,7 +285,7 @@ class Store(Documents):
                 f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__}); {_REMEDY}"
             ) from None
         right = block.shape == (stop - start, *stored.plan.shape[1:]) and block.dtype.str == stored.plan.dtype
-        if not right or _sha256(block) != stored.shard_digests[shard]:
+        if not right or digest_of(block, stored.plan.hashed) != stored.shard_digests[shard]:
             raise StoreError(f"array {stored.name!r}: shard {shard} was truncated or altered; {_REMEDY}")
         return block
 
@@ -316,7 +324,7 @@ class Store(Documents):
     def put_block(self, name: str, block: Array) -> str:
         """Write raw values as one object; returns their digest."""
         self.put_values(name, block)
-        return _sha256(block)
+        return digest_of(block)
 
     def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str, *, start: int = 0) -> Array:
         """The values of ``put_block`` or ``put_values``, or those of a part that begins at byte ``start``, checked.
@@ -326,7 +334,7 @@ class Store(Documents):
         values = math.prod(shape)
         data = self.get_values(name, start, np.dtype(dtype).itemsize * values)
         block: Array = np.frombuffer(data, dtype=dtype)
-        if block.size != values or _sha256(block) != digest:
+        if block.size != values or digest_of(block) != digest:
             raise StoreError(f"{name!r} in the store {self.location} was truncated or altered; run again")
         return block.reshape(tuple(shape))
 
@@ -379,7 +387,3 @@ def _chunk(plan: ArrayPlan, shard: int) -> str:
 
 def _is_scratch(plan: ArrayPlan) -> bool:
     return plan.name.startswith("scratch/")
-
-
-def _sha256(block: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()

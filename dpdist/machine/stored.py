@@ -5,15 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 MOST_CODED = 2**31 - 2**20
 """Bytes that the codec takes at once."""
+
+
+FUNCTIONS: dict[str, Callable[[memoryview], Any]] = {"sha256": hashlib.sha256, "blake3": blake3}
+"""Of digests, by the name that the record of an array has for them."""
+
+
+def digest_of(block: Array, function: str = "sha256") -> str:
+    """The digest of raw values, 64 hex digits, by SHA-256 or BLAKE3."""
+    return str(FUNCTIONS[function](np.ascontiguousarray(block).reshape(-1).view(np.uint8).data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,8 @@ class ArrayPlan:
         attempt: names the folder of this writer, and the lease of its run: writers that race for one name never touch each
             other's shards, and those of a run that died are deleted.
         compressed: whether blocks are compressed; scratch that is read back once is not.
+        hashed: the function of the shards' digests, one of ``FUNCTIONS``. The noise key is bound to those of counts and coefficients, so
+            that theirs can never change.
     """
 
     name: str
@@ -33,6 +46,7 @@ class ArrayPlan:
     shard_rows: int
     attempt: str
     compressed: bool = True
+    hashed: str = "sha256"
 
     @property
     def shards(self) -> int:

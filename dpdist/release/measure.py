@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from dpdist.arrays.vector import Vector
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
@@ -22,7 +20,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.process.threads import in_order
 from dpdist.release.context import Context
 from dpdist.release.count import verify_files
-from dpdist.release.drawing import Claim, drawn_by_workers
+from dpdist.release.drawing import Claim, drawn_by_workers, noisy_array
 from dpdist.release.ledger_and_store import (
     check_drawn_for,
     check_measured,
@@ -53,7 +51,7 @@ def exact_measurement(
 
 def draw(store: Store, name: str, noisy: Vector, facts: dict[str, Any]) -> StoredArray:
     """Write noisy values shard by shard, a few at once. The key exists in this process only, and so does z unless it is too large."""
-    target = store.plan(name, (noisy.size,), np.int64)
+    target = noisy_array(store, name, noisy.size)
     store.begin(target)
     digests = list(
         in_order(lambda shard: store.write_shard(target, shard, noisy.read(*target.bounds(shard))), range(target.shards))

@@ -6,6 +6,7 @@ Write it anew for a new format only, and say in the changelog what happens to ho
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,9 +16,11 @@ from unittest import mock
 
 import yaml
 
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.receipts import Receipt
+from dpdist.release.ledger_and_store import measurement_name
 from tests import small
 
 PLACE = Path(__file__).parent / "kept"
@@ -66,15 +69,18 @@ def write(place: Path) -> None:
     raise AssertionError("nothing was about to be drawn")
 
 
-def finish(place: Path) -> dict[str, str | None]:
-    """The digests of the measurements, once both releases have finished."""
+def finish(place: Path) -> dict[str, str]:
+    """The SHA-256 of the measured numbers, once both releases have finished."""
     out = {}
     for release in (FINISHED, BEGUN):
         small.run(place / f"{release}.yaml", place / "home")
         with opened(place / "home") as ledger:
             receipt = ledger.receipt(release)
             assert receipt is not None
-            out[release] = receipt.measurement_digest
+            store = Store(place / "home" / "store")
+            stored = store.open(measurement_name(release))
+            assert stored.digest == receipt.measurement_digest
+            out[release] = hashlib.sha256(store.read(stored)).hexdigest()
     return out
 
 

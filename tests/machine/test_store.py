@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import pickle
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,6 +253,23 @@ def test_altered_records_are_found(store: Store) -> None:
         store.open("a")
     path.write_text("{")
     with pytest.raises(StoreError, match="not readable"):
+        store.open("a")
+
+
+@pytest.mark.parametrize("hashed", ["sha256", "blake3"])
+def test_digests_are_of_the_function_that_the_record_names(store: Store, hashed: str) -> None:
+    """Of values in their order, whatever function; a record that names none of them is refused."""
+    array = np.arange(12).reshape(6, 2)
+    plan = store.plan("a", array.shape, array.dtype, hashed=hashed)
+    store.begin(plan)
+    stored = store.finish(plan, [store.write_shard(plan, 0, np.asfortranarray(array))])
+    assert stored.shard_digests == ({"sha256": hashlib.sha256, "blake3": blake3}[hashed](array.tobytes()).hexdigest(),)
+    assert store.put("a", array) == store.open("a")
+    store.write_shard(plan, 0, array + 1)
+    with pytest.raises(StoreError, match="truncated or altered"):
+        store.read(store.open("a"))
+    store.write_document("a/manifest.json", {**store.read_document("a/manifest.json"), "hashed": "md5"})
+    with pytest.raises(StoreError, match="its record was altered"):
         store.open("a")
 
 
