@@ -17,6 +17,8 @@ from typing import Any
 import dask
 from distributed import Worker
 
+from dpdist.process.allocator import keep_freed_memory
+
 COMMAND = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from dpdist.machine import local_worker; local_worker.main(pickle.load(sys.stdin.buffer))"
@@ -45,6 +47,7 @@ def main(given: tuple[dict[str, Any], dict[str, Any]]) -> None:
     ready = os.dup(1)
     os.dup2(2, 1)  # what a task prints is no answer
     settings, options = given
+    keep_freed_memory()
     dask.config.set(settings)
     quiet()
     asyncio.run(_work(options, ready))

@@ -27,6 +27,7 @@ from dpdist.machine.documents import Documents
 from dpdist.machine.leases import RECORD, Lease
 from dpdist.machine.objects import Missing
 from dpdist.machine.stored import FUNCTIONS, Array, ArrayPlan, StoredArray, StoredPart, digest_of
+from dpdist.process.allocator import freed_memory_kept
 from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES, Sizes
 
@@ -351,8 +352,9 @@ class Store(Documents):
 
     def check(self, stored: StoredArray) -> None:
         """Read every shard against its digest. Raises: StoreError for a missing, truncated or altered one."""
-        for _ in in_order(lambda shard: self.read_shard(stored, shard).size, range(stored.plan.shards)):
-            pass
+        with freed_memory_kept():
+            for _ in in_order(lambda shard: self.read_shard(stored, shard).size, range(stored.plan.shards)):
+                pass
 
     def blocks(self, stored: StoredArray) -> Iterator[tuple[int, Array]]:
         """Shard after shard, with the number of the first row."""

@@ -17,6 +17,7 @@ from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
+from dpdist.process.allocator import freed_memory_kept
 from dpdist.process.threads import in_order
 from dpdist.release.context import Context
 from dpdist.release.count import verify_files
@@ -53,9 +54,10 @@ def draw(store: Store, name: str, noisy: Vector, facts: dict[str, Any]) -> Store
     """Write noisy values shard by shard, a few at once. The key exists in this process only, and so does z unless it is too large."""
     target = noisy_array(store, name, noisy.size)
     store.begin(target)
-    digests = list(
-        in_order(lambda shard: store.write_shard(target, shard, noisy.read(*target.bounds(shard))), range(target.shards))
-    )
+    with freed_memory_kept():
+        digests = list(
+            in_order(lambda shard: store.write_shard(target, shard, noisy.read(*target.bounds(shard))), range(target.shards))
+        )
     return store.finish(target, digests, facts)
 
 

@@ -1,0 +1,44 @@
+"""Memory that was freed and is needed again at once.
+
+What glibc gives back to the kernel has to be faulted in again, page by page: of the CPU time in which cells are measured that was a third
+(benchmarks/results/scale.md). Elsewhere (musl, macOS) nothing is changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpdist.process.limits import MIB
+
+KEPT_BYTES = 256 * MIB
+"""Freed memory that a process keeps at most at the end of a heap; larger blocks go back at once."""
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_TOP_BYTES = 64 * MIB
+_GIVEN_BYTES = 128 * 2**10
+"""What glibc begins with, for all three."""
+
+
+def keep_freed_memory() -> None:
+    """Keep what is freed from now on, as a worker process does: it is there for nothing else."""
+    _set(KEPT_BYTES, _TOP_BYTES)
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Keep what is freed within the block, and give it back at its end: also what another such block, in another thread, still keeps."""
+    keep_freed_memory()
+    try:
+        yield
+    finally:
+        _set(_GIVEN_BYTES, _GIVEN_BYTES)
+
+
+def _set(kept: int, top: int) -> None:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return
+    for option, value in ((_MMAP_THRESHOLD, kept), (_TRIM_THRESHOLD, kept), (_TOP_PAD, top)):
+        library.mallopt(option, value)
+    library.malloc_trim(0)

@@ -1,0 +1,46 @@
+"""Memory that was freed is there again at once, and goes back to the kernel in the end."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+MEASURED = """
+import resource
+from dpdist.process.allocator import freed_memory_kept, keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def again():
+    before = faults()
+    b"x" * 2**25  # what Python frees at once
+    return faults() - before
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+first = [again() for _ in range(2)]
+with freed_memory_kept():
+    inside = [again() for _ in range(3)]
+    held = resident()
+left = resident()
+after = again()
+keep_freed_memory()
+print(first[-1], inside[-1], held - left, after, min(again() for _ in range(3)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="memory is kept by glibc's allocator alone")
+def test_what_is_freed_is_kept_and_then_given_back() -> None:
+    """Page faults for 32 MiB: a process of its own, whose heap nobody else uses."""
+    told = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True).stdout
+    outside, inside, given_back, after, kept = map(int, told.split())
+    assert inside < 8
+    assert kept < 8
+    assert min(outside, after) > 8
+    assert given_back > 2**24
