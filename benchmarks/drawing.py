@@ -23,6 +23,7 @@ from typing import Any
 
 import numcodecs
 import numpy as np
+from blake3 import blake3
 
 from dpdist.grids.base import GRID_BITS, Noisy
 from dpdist.machine.store import Store, StoredArray
@@ -35,7 +36,7 @@ from dpdist.release.workspace import StoredVector
 KEY = Secret(hashlib.sha256(b"benchmark").digest())
 NOISES = (Noise(GAUSSIAN, 5 << GRID_BITS), Noise(LAPLACE, 3 << GRID_BITS))
 PARTS = ("noise alone", "counts read and checked", "drawn, hashed, compressed and written", "read back and checked")
-STEPS = ("counts added", "SHA-256", "compressed", "written", "fsync", "object read", "decoded", "compared, not hashed")
+STEPS = ("counts added", "SHA-256", "BLAKE3", "compressed", "written", "fsync", "object read", "decoded", "compared, not hashed")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -77,6 +78,7 @@ def steps(folder: Path, noise: Noise, cells: int) -> dict[str, float]:
     out, again = {}, np.empty_like(values)
     out["counts added"] = timed(lambda: np.add(values, exact, out=values), cells)[1]
     out["SHA-256"] = timed(lambda: hashlib.sha256(values.data).digest(), cells)[1]
+    out["BLAKE3"] = timed(lambda: blake3(values.view(np.uint8).data).digest(), cells)[1]
     frame, out["compressed"] = timed(lambda: codec.encode(values), cells)
     out["written"] = timed(lambda: file.write_bytes(frame), cells)[1]
     with file.open("rb") as opened:
