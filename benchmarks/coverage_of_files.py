@@ -47,11 +47,10 @@ from dpdist.release.answers import in_records
 from dpdist.release.chosen import facts_before, found_before, preliminary_of
 from dpdist.release.context import Context, running
 from dpdist.release.count import count
-from dpdist.release.left_out import LeftOutMeasurement
 from dpdist.release.means import made_rows
 from dpdist.release.measure import exact_measurement
 from dpdist.release.plan import plan
-from dpdist.release.private_bound import RangeChoice, RecordsChoice
+from dpdist.release.private_bound import LeftOutMeasurement, RangeChoice, RecordsChoice
 from dpdist.release.selecting import planned_errors, read_by
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import Job, load

@@ -22,7 +22,7 @@ from typing import Any
 
 from ledger import at_once
 
-from dpdist.privacy import database, replaying, verifying
+from dpdist.privacy import database, verifying
 from dpdist.privacy.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
@@ -35,10 +35,10 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "the digest of the chain": ((database, "digest_of"),),
     "parsing its JSON": ((json, "loads"),),
-    "the command that it answers, and the state it is about": ((replaying.Known, "_command"), (replaying.Known, "_part")),
-    "`decide`": ((replaying, "decide"),),
-    "`apply`": ((replaying, "apply"),),
-    "keeping the state; digests of salts and records": ((replaying.Known, "_take"), (replaying.Known, "_seen_by")),
+    "the command that it answers, and the state it is about": ((verifying.Known, "_command"), (verifying.Known, "_part")),
+    "`decide`": ((verifying, "decide"),),
+    "`apply`": ((verifying, "apply"),),
+    "keeping the state; digests of salts and records": ((verifying.Known, "_take"), (verifying.Known, "_seen_by")),
     "what the tables keep beside a page of rows": ((verifying, "_turn_to"),),
     "comparing the tables at the end": tuple(
         (verifying, f"_compare_{name}") for name in ("salts", "releases", "accounts", "caps", "records")

@@ -6,8 +6,7 @@ import sys
 
 from dpdist.errors import NotInstalled
 from dpdist.layers import layer
-from flows.signals import guarded
-from flows.starting import without_collecting
+from flows.signals import guarded, without_collecting
 
 
 def main() -> None:

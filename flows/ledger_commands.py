@@ -16,7 +16,7 @@ from dpdist.errors import DpdistError, InvalidInput, LedgerError
 from dpdist.machine.state import state_folder, store_of
 from flows.books import book
 from flows.options import Json, Period, SpecPath
-from flows.starting import without_collecting
+from flows.signals import without_collecting
 from flows.terminal import loss_text, out
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from flows.books import book
 from flows.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.periods import Every, periods
 from flows.settings import for_prefect, served
-from flows.starting import without_collecting
+from flows.signals import without_collecting
 from flows.terminal import Progress, day_of, err, loss_text, out, progress, shown
 
 if TYPE_CHECKING:

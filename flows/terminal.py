@@ -21,8 +21,8 @@ from dpdist.process.progress import COUNTED, with_time_left
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpdist.asking.kept import Kept
     from dpdist.asking.published import Answer
+    from dpdist.asking.synthetic import Kept
     from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
     from dpdist.spec.budgets import ReleaseBudgetSpec

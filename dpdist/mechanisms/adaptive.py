@@ -1,9 +1,11 @@
-"""Tables measured in rounds: each round chooses the one that everything measured so far explains worst."""
+"""Mechanisms that find what they measure in the data: tables in rounds, each the one that is explained worst so far, and DAWA."""
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request
+from dpdist.errors import InvalidInput
+from dpdist.mechanisms.base import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.partition import dawa
 from dpdist.strategies.table_rounds import adaptive, why_no_rounds
 from dpdist.workloads import Workload
 
@@ -29,3 +31,29 @@ class Adaptive(Mechanism):
 
     def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         return adaptive(request.workload)
+
+
+class Dawa(Mechanism):
+    """What is measured depends on the data."""
+
+    name = "dawa"
+    summary = "cells with similar counts are measured together: less noise, and a bias that is not in the error bars"
+    answers = "queries over one ordered attribute of up to 16,384 values"
+    noises = LAPLACE
+    adaptive = True
+
+    def refuses(self, workload: Workload) -> str | None:
+        try:
+            dawa(workload)
+        except InvalidInput as error:
+            return str(error)
+        return None
+
+    def check(self, workload: Workload) -> None:
+        dawa(workload)  # its refusals say what to do
+
+    def passed_over(self, question: AutoComparison) -> str:
+        return "its error depends on the data and is not in the error bars; ask for it by name"
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return dawa(request.workload)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dpdist.errors import InvalidInput
-from dpdist.mechanisms.adaptive import Adaptive
+from dpdist.mechanisms.adaptive import Adaptive, Dawa
 from dpdist.mechanisms.base import Mechanism
-from dpdist.mechanisms.dawa import Dawa
 from dpdist.mechanisms.filters import Banded, Buffered, Convolution, SquareRoot, Triangular
 from dpdist.mechanisms.fixed import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
 from dpdist.mechanisms.marginals import DataCube, FourierMechanism, Marginals

@@ -4,8 +4,7 @@ from dpdist.operators.base import Matrix, Operator
 from dpdist.operators.dense import Dense, Sparse
 from dpdist.operators.kronecker import Kronecker, Marginal
 from dpdist.operators.line import AllRanges, Groups, Haar, Identity, ListedRanges, Prefix, Total, Tree
-from dpdist.operators.padded import Padded
-from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
+from dpdist.operators.stack import Padded, Permuted, Product, RowScaled, Scaled, Stack
 from dpdist.operators.tall import Generated, RowSource, RowsScaled, Saved, Tall
 from dpdist.operators.toeplitz import Circulant, Ring, StepMeans, Toeplitz
 from dpdist.operators.transforms import Dyadic, Fourier, Hadamard

@@ -13,8 +13,7 @@ from typing import Any
 from dpdist.language import later, say
 from dpdist.page import citing
 from dpdist.page.assets import day
-from dpdist.page.comparable import Comparable
-from dpdist.page.editions import Edition
+from dpdist.page.editions import Comparable, Edition
 from dpdist.page.summary import answered
 from dpdist.page.trends import Answers, alike, changes, latest
 

@@ -15,8 +15,30 @@ from typing import Any
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.look import FILE, PLAIN, Look
 from dpdist.page import report
-from dpdist.page.comparable import Comparable
 from dpdist.version import version
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """What the numbers of a release are, from its certificate. Two releases are comparable if their quantities are equal.
+
+    Attributes:
+        counted: the records, in the plural.
+        unit: what is protected: with the bounds, it decides which records count.
+        meaning: digest of everything else that decides what a number says (``dpdist.release.certificate.meaning``).
+    """
+
+    dataset: str
+    counted: str
+    unit: str
+    meaning: str
+
+    @staticmethod
+    def of(certificate: dict[str, Any]) -> Comparable:
+        """That of a certificate."""
+        method = certificate["method"]
+        return Comparable(certificate["dataset"], method["counted"], certificate["privacy"]["unit"], method["meaning"])
+
 
 SEEN = ".dpdist-seen.json"
 """Of a site: stamps of the folders that it was written from, and of its copies."""

@@ -1,7 +1,8 @@
-"""A small static site over all releases of a data set: series over periods, revisions, comparison, budget, methodology, feed."""
+"""A small static site over all releases of a data set: series over periods, revisions, comparison, budget, methodology, feed, search."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.language import say, speaking
 from dpdist.machine import drafts
-from dpdist.page import catalogue, comparison, feed, report, searching
-from dpdist.page.assets import PREVIEW, assets, below, template
+from dpdist.page import catalogue, comparison, feed, report
+from dpdist.page.assets import PREVIEW, assets, below, day, embedded, template
 from dpdist.page.catalogue import CatalogueEntry
 from dpdist.page.charts.budget import MOST_ROWS, Spending, drawn_budget
 from dpdist.page.charts.small import small
@@ -24,7 +25,7 @@ from dpdist.page.declared import exclusions, found_in_records
 from dpdist.page.editions import Edition, look_of, note_seen, seen_by
 from dpdist.page.findings import MOST_FINDINGS
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, alike, answers_of, called_in, trends
+from dpdist.page.trends import Answers, alike, answers_of, called_in, latest, trends
 from dpdist.page.words import Words
 from dpdist.privacy.ledger import DatasetBudget
 
@@ -87,7 +88,7 @@ def _write(
             (draft / "methodology.html").write_text(methodology(name, found, budgets), encoding="utf-8")
             if (pair := comparison.newest_pair(found)) is not None:
                 (draft / "compare.html").write_text(comparison.page(name, found, answers, pair), encoding="utf-8")
-            (draft / "search.html").write_text(searching.page(name, found, answers, links), encoding="utf-8")
+            (draft / "search.html").write_text(search_page(name, found, answers, links), encoding="utf-8")
             feed.write(draft, name, entries, changed, address=address, coming=coming)
             note_seen(draft, seen)
             drafts.replace(target, draft)
@@ -235,4 +236,57 @@ def _budget(budgets: Sequence[DatasetBudget]) -> dict[str, Any] | None:
         "rows": rows[: -MOST_ROWS - 1 : -1],
         "earlier": len(rows[:-MOST_ROWS]),
         "drawn": drawn_budget(spendings),
+    }
+
+
+MOST_FOUND = 60_000
+"""Answers that the page holds: those of the newest releases."""
+
+
+def search_page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], links: Mapping[str, str]) -> str:
+    """The page.
+
+    Args:
+        links: of each release, the address of its page, relative to the site.
+    """
+    tables = _tables(found, answers)
+    left, data = MOST_FOUND, list[dict[str, Any] | None]()
+    for table in tables:
+        left -= len(table["answers"])
+        data.append(_data(table, links) if left >= 0 else None)
+    return template("search.html").render(
+        dataset=dataset,
+        assets=assets("search.js", publisher=found[-1].look),
+        tables=[{**table, "link": links[table["release"]]} for table in tables],
+        missing=data.count(None),
+        data=embedded(data),
+    )
+
+
+def _tables(found: Sequence[Edition], answers: Mapping[str, Answers]) -> list[dict[str, Any]]:
+    """Each group of what counts the same, from its newest release, and in how many periods it was published."""
+    out = list[dict[str, Any]]()
+    for kind in alike(found):
+        seen: dict[str, dict[str, Any]] = {}
+        for one in reversed(latest(kind)):
+            for group, queries in answers[one.release].items():
+                if group not in seen:
+                    words = Words.of(one.certificate)
+                    title = words.heading(group, words.names)
+                    seen[group] = {"title": title, "release": one.release, "answers": queries, "periods": 0}
+                    seen[group] |= {"counted": words.counted, "period": day(one.period)}
+                seen[group]["periods"] += 1
+        out += seen.values()
+    return out
+
+
+def _data(table: Mapping[str, Any], links: Mapping[str, str]) -> dict[str, Any]:
+    pairs = table["answers"].values()
+    return {
+        "title": table["title"],
+        "about": say("{counted}, {period}", counted=table["counted"], period=table["period"]),
+        "link": links[table["release"]],
+        "query": list(table["answers"]),
+        "value": [value for value, _ in pairs],
+        "half": [None if math.isnan(half) else round(half, 6) for _, half in pairs],
     }

@@ -13,8 +13,7 @@ from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import day
 from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.comparable import Comparable
-from dpdist.page.editions import Edition
+from dpdist.page.editions import Comparable, Edition
 from dpdist.page.findings import jointly
 from dpdist.page.intervals import half_width
 from dpdist.page.numbers import capitalised, with_interval

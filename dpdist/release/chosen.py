@@ -8,11 +8,9 @@ from typing import Any
 from dpdist.privacy.accounting import Loss
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
-from dpdist.release.left_out import LeftOutMeasurement
 from dpdist.release.preliminary import Preliminary
-from dpdist.release.private_bound import GroupsChoice, RangeChoice, RecordsChoice
-from dpdist.release.private_choices import EdgesChoice, QuantileChoice
-from dpdist.release.private_names import NameSelection
+from dpdist.release.private_bound import GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
+from dpdist.release.private_choices import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.spec.found_first import (
     AskedQuantiles,
     FoundEdges,

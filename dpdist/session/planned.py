@@ -1,12 +1,15 @@
-"""A planned release: its errors before anything is spent, its spec as YAML, and its publication."""
+"""A planned release: its errors before anything is spent, its spec as YAML and as Python statements, and its publication."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -17,18 +20,17 @@ from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.process.private import private_folder
+from dpdist.process.progress import COUNTED, with_time_left
 from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
 from dpdist.release.ahead import run
-from dpdist.release.context import Progress, running
+from dpdist.release.context import PRIVATE_STAGES, Progress, running, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted_of_all
 from dpdist.release.story import Release
 from dpdist.release.trades import compared
-from dpdist.session.code import python_of
 from dpdist.session.errors import Bounds, Errors
-from dpdist.session.parts import Budget
-from dpdist.session.progress import shown
+from dpdist.session.parts import Budget, Persons
 from dpdist.spec import Job, assumed, load
 from dpdist.spec.other_bounds import Assumptions
 
@@ -215,3 +217,86 @@ def _place(records: Where | None) -> dict[str, Any]:
         f"records are a table of pandas, Polars, Arrow or DuckDB, a path, a SELECT or keys of a spec's 'records'; found "
         f"{type(records).__name__}"
     )
+
+
+_SAID = ("release", "records", "domain", "workload", "budget", "ledger")
+"""Keys of a spec that have a place of their own in the statements."""
+
+
+def python_of(content: Mapping[str, Any]) -> str:
+    """Statements that plan what a spec asks for, and publish it."""
+    ledger, records = dict(content["ledger"]), dict(content.get("records") or {})
+    protect = _protect(dict(records.pop("person", None) or {}))
+    more: dict[str, Any] = {"records": records} if records else {}
+    more |= {key: each for key, each in content.items() if key not in _SAID}
+    more |= {"ledger": ledger} if set(ledger) - {"dataset", "cap"} else {}
+    lines = [
+        "import dpdist as dp",
+        "",
+        f"session = dp.Session({ledger['dataset']!r}, cap={_budget(ledger['cap'])}{protect})",
+        "session.domain(",
+        "    {",
+        *(f"        {name!r}: {each!r}," for name, each in content["domain"].items()),
+        "    }",
+        ")",
+        "planned = session.plan(",
+        *(f"    dp.question(**{entry!r})," for entry in content["workload"]),
+        f"    budget={_budget(content['budget'])},",
+        f"    release={content['release']!r},",
+        *(f"    {key}={each!r}," for key, each in more.items()),
+        ")",
+        "release = planned.publish(records)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _budget(content: Mapping[str, Any]) -> str:
+    return f"dp.Budget({', '.join(f'{key}={each!r}' for key, each in content.items())})"
+
+
+def _protect(person: dict[str, Any]) -> str:
+    if not person:
+        return ""
+    kind, own = ("Persons", {each.name for each in fields(Persons)}) if "column" in person else ("Records", {"most_records"})
+    given = [f"{key}={person.pop(key)!r}" for key in tuple(person) if key in own]
+    return f", protect=dp.{kind}({', '.join([*given, *([f'more={person!r}'] if person else [])])})"
+
+
+DONE = '<progress value="1"></progress>'
+
+
+def shown() -> Progress:
+    """What shows progress here: in a notebook a bar for each stage, elsewhere nothing."""
+    if "ipykernel" not in sys.modules:
+        return silent
+    shows: Any = import_module("IPython.display")
+    handle, lines = shows.display(shows.HTML(""), display_id=True), dict[str, str]()
+
+    def tell(stage: str, line: str) -> None:
+        lines[stage] = "" if stage in PRIVATE_STAGES else line
+        handle.update(shows.HTML(bars(lines, stage)))
+
+    return with_time_left(tell)
+
+
+def bars(lines: dict[str, str], now: str) -> str:
+    """A row for each stage, in order of their beginning.
+
+    Args:
+        lines: how each went last.
+        now: the stage under way: those before it are done.
+    """
+    rows = []
+    for stage, line in lines.items():
+        counted = COUNTED.match(line)
+        if stage == "warning":
+            bar, told = "", line
+        elif stage != now:
+            bar, told = DONE, "done"
+        elif counted is not None:
+            done, total = (number.replace(",", "") for number in counted.groups())
+            bar, told = f'<progress value="{done}" max="{total}"></progress>', line
+        else:
+            bar, told = "<progress></progress>", line or "under way"
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (escape(stage), bar, escape(told))) + "</tr>")
+    return f"<table><caption>Publishing</caption><tbody>{''.join(rows)}</tbody></table>"

@@ -210,7 +210,7 @@ def _rows(release: str) -> list[dict[str, Any]]:
 def test_tables_that_are_too_large_are_named_and_not_searched(
     found: list[editions.Edition], page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdist.page.searching.MOST_FOUND", 20)
+    monkeypatch.setattr("dpdist.page.site.MOST_FOUND", 20)
     site.write("visits", found, (), Path("site"))
     page.goto(Path("site/search.html").resolve().as_uri())
     assert page.locator("[data-table]:visible").count() == 7

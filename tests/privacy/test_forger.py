@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpdist.errors import DpdistError, LedgerError
-from dpdist.privacy import approvals, replaying, verifying
+from dpdist.privacy import approvals, verifying
 from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.approvals import Approvers
@@ -107,7 +107,7 @@ def broken(error: BaseException) -> str | None:
 def refusing(ledger: Ledger, head: str | None = None) -> str | None:
     """The rule by which ``verify`` refuses a ledger; of a row that breaks a rule of rows, that one."""
     seen: list[str | None] = []
-    decide = replaying.decide
+    decide = verifying.decide
 
     def watched(state: Any, command: Any) -> Any:
         try:
@@ -117,7 +117,7 @@ def refusing(ledger: Ledger, head: str | None = None) -> str | None:
             raise
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replaying, "decide", watched)
+        patch.setattr(verifying, "decide", watched)
         try:
             ledger.verify(head)
         except LedgerError as error:
@@ -453,7 +453,7 @@ def test_no_fact_of_a_row_is_free_but_those_that_are_listed(tmp_path: Path) -> N
         published()(ledger)
         ledger.set_cap("people", cap=Cap(rho=Fraction(1)), why="agreed on")
         entries = ledger.entries()
-    assert {each["event"] for each in entries} >= set(replaying._COMMANDS) - {"aborted"}
+    assert {each["event"] for each in entries} >= set(verifying._COMMANDS) - {"aborted"}
     unseen: dict[str, set[str]] = {}
     for entry in entries:
         for path in paths(entry["facts"]):
@@ -470,7 +470,7 @@ def paths(facts: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 def refused(entries: list[dict[str, Any]], sequence: int, path: tuple[str, ...]) -> bool:
     """Whether the rules refuse the rows with one value changed, whatever the tables beside them say."""
-    known = replaying.Known()
+    known = verifying.Known()
     for entry in entries:
         facts = json.loads(json.dumps(entry["facts"]))
         if entry["sequence"] == sequence:

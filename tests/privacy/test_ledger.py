@@ -28,8 +28,8 @@ from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart, opened
 from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords
-from dpdist.privacy.replaying import Known
 from dpdist.privacy.rules.state import LedgerEvent
+from dpdist.privacy.verifying import Known
 from tests import HANGS
 from tests.forked import FORKED
 from tests.often import first_of

@@ -19,10 +19,10 @@ from dpdist.privacy.charges import Charge, Counted, CountedRecords, StreamPart
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.protection import ProtectedRecords
 from dpdist.privacy.receipts import Receipt
-from dpdist.privacy.replaying import Known
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import Abort, BeginDrawing, ChangeCap, Command, Commit, Reserve
 from dpdist.privacy.rules.state import LedgerEvent, LedgerRow
+from dpdist.privacy.verifying import Known
 from tests.privacy.auditor import Ask, Auditor, totals
 
 TENTHS = some.integers(1, 4).map(lambda tenths: Fraction(tenths, 10))

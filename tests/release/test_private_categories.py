@@ -138,7 +138,7 @@ def test_the_list_of_candidates_is_written_nowhere(home: Path, capfd: pytest.Cap
     told: list[str] = []
     path = written(home.parent / "data")
     with (
-        mock.patch("dpdist.release.private_names.NameSelection.kept", side_effect=OSError("disk full")),
+        mock.patch("dpdist.release.private_choices.NameSelection.kept", side_effect=OSError("disk full")),
         pytest.raises(OSError, match="disk full") as caught,
     ):
         small.run(path, home, lambda stage, line: told.append(f"{stage} {line}"))
@@ -162,10 +162,10 @@ def undecided(folder: Path, home: Path, **changes: Any) -> Path:
 
 
 KILL_POINTS = {
-    "before the names are counted": ("dpdist.release.private_names", "names_of"),
+    "before the names are counted": ("dpdist.release.private_choices", "names_of"),
     "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
-    "before the names are kept": ("dpdist.release.private_names.NameSelection", "kept"),
+    "before the names are kept": ("dpdist.release.private_choices.NameSelection", "kept"),
     "before the check": ("dpdist.release.measure", "make_safe"),
     "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),

@@ -19,11 +19,10 @@ from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import trades
 from dpdist.release.assumed import AmountMoments
-from dpdist.release.assumed_persons import added_up
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.release.predicted import predicted, standard_errors
-from dpdist.release.trades import Compared, compared
+from dpdist.release.trades import Compared, added_up, compared
 from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
 from dpdist.spec.assume import Distribution

@@ -23,7 +23,7 @@ from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import PRIVATE_STAGES, running, silent
 from dpdist.release.trades import compared
-from dpdist.session import PlannedRelease, progress
+from dpdist.session import PlannedRelease, planned
 from dpdist.spec import assumed, load
 from dpdist.spec.found_first import LeftOut
 from tests import small
@@ -317,10 +317,10 @@ def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: p
     shows: Any = types.ModuleType("IPython.display")
     shows.HTML = str
     shows.display = lambda html, display_id: types.SimpleNamespace(update=shown.append)
-    assert progress.shown() is silent
+    assert planned.shown() is silent
     monkeypatch.setitem(sys.modules, "ipykernel", shows)
     monkeypatch.setitem(sys.modules, "IPython.display", shows)
-    tell = progress.shown()
+    tell = planned.shown()
     for stage in (*PRIVATE_STAGES, "answer"):
         tell(stage, "3 of 17 blocks")
     assert all(stage in shown[-1] for stage in PRIVATE_STAGES)

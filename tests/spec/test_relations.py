@@ -219,7 +219,7 @@ def test_relations_are_refused_with_the_line_and_what_is_allowed(
 
 def test_running_sums_ask_what_prefixes_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
-    monkeypatch.setattr("dpdist.workloads.relations.PREFIXES", 18)
+    monkeypatch.setattr("dpdist.workloads.ranges.PREFIXES", 18)
     sums = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
     assert type(sums.blocks[0].factors[-1]) is not type(prefixes.blocks[0].factors[-1])
     np.testing.assert_allclose(sums.unweighted.dense(), prefixes.unweighted.dense(), atol=1e-12)

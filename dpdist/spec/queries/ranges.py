@@ -13,8 +13,7 @@ from dpdist.errors import InvalidInput
 from dpdist.spec.queries.base import BY, OverLine, OverOrder, check_listable, for_each
 from dpdist.spec.values import End, SpecPart
 from dpdist.workloads import Workload
-from dpdist.workloads.ranges import boxes, cdf, ranges_of
-from dpdist.workloads.relations import relations
+from dpdist.workloads.ranges import boxes, cdf, ranges_of, relations
 
 
 class RangesSpec(SpecPart):
