@@ -137,7 +137,7 @@ def main() -> None:
             _end_with_usage(error)
         if os.environ.get("DPDIST_DEBUG"):
             raise
-        err.print(Text.assemble(("error:", "bold red"), f" {_told(error)}"), soft_wrap=True)
+        err.one_line(Text.assemble(("error:", "bold red"), f" {_told(error)}"))
         sys.exit(1)
 
 
@@ -148,7 +148,7 @@ def _end_with_usage(error: Any) -> NoReturn:
         error.show()
     else:
         message = " ".join(error.format_message().split()).rstrip(".")
-        err.print(Text.assemble(("error:", "bold red"), f" {message}; see '{command} --help'"), soft_wrap=True)
+        err.one_line(Text.assemble(("error:", "bold red"), f" {message}; see '{command} --help'"))
     sys.exit(error.exit_code)
 
 

@@ -30,7 +30,7 @@ def keys_approver(path: Annotated[Path, typer.Argument(help="the file to write")
     """Make an approver's key, print its public part, and write the private part to a file that only its owner can read."""
     from dpdist.privacy.approvals import new_key
 
-    out.print(new_key(path), soft_wrap=True)
+    out.one_line(new_key(path))
 
 
 @app.command("public")

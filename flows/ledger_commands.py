@@ -76,17 +76,14 @@ def verify(
             audit = ledger.verify(head)
         noted = checkpoints.compare(ledger.checkpoints)
         found = _differences(ledger) if with_store else []
-    out.print(
+    out.one_line(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
-        f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
-        soft_wrap=True,
+        f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}"
     )
     if noted is not None:
-        out.print(
-            f"all {noted} heads that were noted at {os.environ[checkpoints.PLACE]} are in it", soft_wrap=True, markup=False
-        )
+        out.one_line(f"all {noted} heads that were noted at {os.environ[checkpoints.PLACE]} are in it")
     for line in found:
-        out.print(line, soft_wrap=True, markup=False)
+        out.one_line(line)
     if found:
         raise LedgerError(f"ledger and store disagree in {len(found)} points, listed above")
     if with_store:
@@ -128,7 +125,7 @@ def new_store() -> None:
     store = store_of(state_folder())
     with book() as ledger:
         ledger_and_store.begin(store, ledger)
-    out.print(f"the store {store.location} belongs to this ledger now", soft_wrap=True, markup=False)
+    out.one_line(f"the store {store.location} belongs to this ledger now")
 
 
 @app.command("declare")
@@ -140,7 +137,7 @@ def declare(spec: SpecPath, period: Period = None) -> None:
     with book() as ledger:
         new = ledger.declare(job.guarantee.dataset, job.guarantee.cap, job.guarantee.protection)
     said = "declared" if new else "was declared before"
-    out.print(f"{job.guarantee.dataset}: cap {job.guarantee.cap} {said}", soft_wrap=True, markup=False)
+    out.one_line(f"{job.guarantee.dataset}: cap {job.guarantee.cap} {said}")
 
 
 @app.command("roles")
@@ -189,7 +186,7 @@ def cap(
         ledger.set_cap(dataset, cap=new, why=why)
         (budget, *_) = ledger.budgets(dataset)
     protects = f"{budget.protection.unit}: {budget.protection.sentence}"
-    out.print(f"{dataset}: cap {budget.cap}, protects {protects}", soft_wrap=True, markup=False)
+    out.one_line(f"{dataset}: cap {budget.cap}, protects {protects}")
 
 
 @app.command("approvers")
@@ -207,7 +204,7 @@ def approvers(
 
     with book() as ledger:
         ledger.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
-    out.print(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers", soft_wrap=True, markup=False)
+    out.one_line(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers")
 
 
 @app.command("migrate")
@@ -230,7 +227,7 @@ def migrate(
         audit = ledger.verify()
         if application is not None:
             ledger.grant(application, noise, metrics)
-    out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
+    out.one_line(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}")
 
 
 def _exact(text: str | None) -> Fraction | None:

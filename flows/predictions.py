@@ -26,18 +26,17 @@ def print_left_out(reasons: dict[str, str], *, why: bool) -> None:
         out.print(f"{len(reasons)} other mechanisms were not compared (--why says why)", style="dim")
         return
     for reason in dict.fromkeys(reasons.values()):
-        out.print(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim", soft_wrap=True)
+        out.one_line(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim")
 
 
 def print_rounds(drowned: float, records: float | None) -> None:
     """Up to how many records ``mechanism: adaptive`` would have less error; nothing where more are assumed."""
     if drowned >= (1.0 if records is None else records):
         about = f"{float(f'{drowned:.2g}'):,.0f}"
-        out.print(
+        out.one_line(
             f"adaptive: with fewer than about {about} records the noise in a table adds up to more than its records; there tables "
             "chosen in rounds had less total variation from the true ones in all measured cases, and more with over five times as many",
             style="dim",
-            soft_wrap=True,
         )
 
 
@@ -70,10 +69,9 @@ def print_bounds(given: Assumptions | None, bounds: Sequence[Compared]) -> None:
 
     if given is None:
         return
-    out.print(
+    out.one_line(
         f"assumed, no record was read: {given.words}. Each group of queries: the 95 % half width, what a usual "
-        "answer loses to the bounds, and noise and loss together as a share of it; 'error' is that of all groups",
-        soft_wrap=True,
+        "answer loses to the bounds, and noise and loss together as a share of it; 'error' is that of all groups"
     )
     for bound in bounds:
         names = [f"{each.group} ({each.unit})" for each in bound.best.groups[:SIDE_BY_SIDE]]

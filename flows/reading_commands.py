@@ -62,9 +62,9 @@ def show(
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
         answers = f" ({shown(where)}): {certificate['queries']:,} answers with {terminal.guarantee_text(certificate)}"
-        out.print(Text.assemble((certificate["release"], "bold"), answers), soft_wrap=True)
+        out.one_line(Text.assemble((certificate["release"], "bold"), answers))
         if about:
-            out.print(f"signed with the key {key}", soft_wrap=True)
+            out.one_line(f"signed with the key {key}")
             terminal.print_mechanisms(certificate)
             terminal.print_noises(certificate)
             terminal.print_targets(certificate)
@@ -76,7 +76,7 @@ def show(
         if "suppression" in certificate:
             from dpdist.page.suppression import suppressed_sentence
 
-            out.print(suppressed_sentence(certificate), soft_wrap=True)
+            out.one_line(suppressed_sentence(certificate) or "")
 
 
 def ask(
@@ -166,11 +166,11 @@ def synthesize(
     for number, file in files.items():
         drawn = tables.model(number).made(records, copy) if number else made
         drawn.write(file)
-        out.print(f"wrote {drawn.records.num_rows:,} synthetic records to {file}", soft_wrap=True)
+        out.one_line(f"wrote {drawn.records.num_rows:,} synthetic records to {file}")
         if target is not None:
             name = f"synthetic-{number}-{copy}"
             wrote = target.write(synthetic_rows(where, drawn.records, name))
-            out.print(f"{target.called} {'got' if wrote else 'had'} them as {release}/{name}", soft_wrap=True)
+            out.one_line(f"{target.called} {'got' if wrote else 'had'} them as {release}/{name}")
 
 
 def _target(into: str | None) -> TargetKind | None:
@@ -225,9 +225,7 @@ def _print_findings(findings: Iterable[Finding]) -> None:
     wrong = 0
     for each in findings:
         wrong += bool(each.differs)
-        out.print(
-            Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else each.told), soft_wrap=True
-        )
+        out.one_line(Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else each.told))
     if wrong:
         raise typer.Exit(1)
 
@@ -273,6 +271,6 @@ def site(
         folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address, coming=days)
     out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
     for line in left_out:
-        err.print(Text.assemble(("left out:", "bold red"), f" {line}"), soft_wrap=True)
+        err.one_line(Text.assemble(("left out:", "bold red"), f" {line}"))
     if left_out:
         raise typer.Exit(1)

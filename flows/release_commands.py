@@ -120,7 +120,7 @@ def plan(
     terminal.print_protected(certificate)
     _print_found_first(planned, certificate)
     for warning in planned.warnings:
-        out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
+        out.one_line(Text.assemble(("warning:", "bold yellow"), f" {warning}"))
     _print_left(context, planned)
     _exit_if_refused(refused)
 
@@ -137,22 +137,18 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
     parts = [(each.share, each.key) for each in found]
     if parts:
         parts.append((1 - sum((share for share, _ in parts), Fraction()), "the answers"))
-        out.print(
-            "of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts), soft_wrap=True
-        )
+        out.one_line("of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts))
     before = list(found_before(planned.job))
     bounds = [each.asked.key for each, kept in before if isinstance(each.asked, PrivateBound) and kept is None]
     if bounds:
-        out.print(
-            f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise",
-            soft_wrap=True,
+        out.one_line(
+            f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
         )
     for each, kept in before:
         if isinstance(each, EdgesChoice) and kept is None:
-            out.print(
+            out.one_line(
                 f"edges of {each.asked.of!r}: 95 times of 100 each divides the records between the edges around it within "
-                f"{each.rule.farthest:,} records of where it should",
-                soft_wrap=True,
+                f"{each.rule.farthest:,} records of where it should"
             )
     known = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
     if known or not any(isinstance(each, LeftOut | PrivateBound) for each in found):
@@ -171,7 +167,7 @@ def sql(
     table = job.source.table and job.source.read_of(job.source.table, job.measured.domain)[0]
     if not isinstance(table, Query) or table.pushed is None:
         raise InvalidInput("a database counts nothing for this spec: give its records 'sql' and 'push_down: true'")
-    out.print(table.asked(dialect), soft_wrap=True, markup=False, highlight=False)
+    out.one_line(table.asked(dialect))
 
 
 def _errors(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:
@@ -247,10 +243,11 @@ def run(
     said = tally.sentence(persons=done.job.source.records.count == "persons")
     err.print(f"private, for the operator only: {said}", style="dim")
     if tally.dropped == tally.read > 0:  # reported here alone: to refuse the release would tell its readers of the records
-        err.print(
-            "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
-            "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
+        dropped = (
+            " every record was dropped, so the answers are noise alone: compare the columns with 'domain' (dates are read as 2026-12-31, "
+            "not as 31.12.2026), and publish the correction under a new release id"
         )
+        err.print(Text.assemble(("private warning:", "bold yellow"), dropped))
     charged = (
         f"charged {loss_text(done.plan.loss, done.job.guarantee.budget)}"
         if done.charged
@@ -259,7 +256,7 @@ def run(
     where = (
         f" {shown(done.place)} in {time.monotonic() - started:.1f} s with {terminal.guarantee_text(certificate)} ({charged})"
     )
-    out.print(Text.assemble(("published", "bold green"), where), soft_wrap=True)
+    out.one_line(Text.assemble(("published", "bold green"), where))
     with done.place.copied() as folder:
         terminal.print_beyond(certificate)
         if report.has_rows(folder):  # 'formats: [zarr]' has none
@@ -267,7 +264,7 @@ def run(
         terminal.print_made(report.made_in(folder, report.certificate_of(folder)), certificate, FIRST)
     name = shown(done.place) if done.job.outputs.output.folder else done.job.release
     terminal.print_targets(certificate)
-    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html", soft_wrap=True)
+    out.one_line(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
 
 
 def _settled_or_run(
@@ -331,13 +328,13 @@ def approve(
         for each in charged_for(job):
             signed = approvals.signature(signer, dataset, each, digest)
             found, needed = ledger.approve(dataset, each, digest, key=public, signature=signed)
-    out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
+    out.one_line(f"{release}: approved, {found} of {needed} approvals")
     if found >= needed and served():
         with for_prefect():
             from flows import waiting
 
         for line in waiting.resume(release):
-            out.print(line, soft_wrap=True, markup=False)
+            out.one_line(line)
 
 
 def backfill(
@@ -390,7 +387,7 @@ def _state_of(release: str) -> str:
 def _exit_if_refused(refused: list[str]) -> None:
     """End with exit code 1 and the reasons why 'dpdist run' would be refused now."""
     for reason in refused:
-        err.print(Text.assemble(("'dpdist run' would be refused:", "bold red"), f" {reason}"), soft_wrap=True)
+        err.one_line(Text.assemble(("'dpdist run' would be refused:", "bold red"), f" {reason}"))
     if refused:
         raise typer.Exit(1)
 
@@ -405,10 +402,10 @@ def _print_left(context: Context, planned: Plan) -> None:
     guarantee, found = terminal.guarantee_of_both(planned.certificate()), planned.job.guarantee.found
     amount = "" if due is None else loss_text(due, planned.job.guarantee.budget)
     if found or due != planned.loss:
-        out.print(f"guarantee: {guarantee}", soft_wrap=True)
+        out.one_line(f"guarantee: {guarantee}")
     elif "epsilon" not in amount:
         amount = guarantee
     charge = (
         f"{'the answers' if found else 'the release'} would charge {amount}" if amount else "its stream was paid for before"
     )
-    out.print(f"{charge}; {text}", soft_wrap=True)
+    out.one_line(f"{charge}; {text}")

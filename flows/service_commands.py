@@ -78,7 +78,7 @@ def run_there(
         out.print_json(json.dumps(asdict(done)))
     elif not quiet:
         charged = "charged" if done.charged else "nothing charged: it was charged before"
-        out.print(Text.assemble(("published", "bold green"), f" {done.folder} ({charged})"), soft_wrap=True)
+        out.one_line(Text.assemble(("published", "bold green"), f" {done.folder} ({charged})"))
 
 
 def check_every(every: str) -> None:

@@ -31,14 +31,20 @@ UNBROKEN = 100_000
 """Width of what is no terminal: a pipe or a file gets every row in one line. COLUMNS overrides it."""
 
 
-def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr, highlight=False, markup=False)  # as users wrote it: a category may be called [/x]
-    if not (console.is_terminal or os.environ.get("COLUMNS")):
-        console.width = UNBROKEN
-    return console
+class Screen(Console):
+    """A console that prints texts as users wrote them: a category may be called [/x]."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+        if not (self.is_terminal or os.environ.get("COLUMNS")):
+            self.width = UNBROKEN
+
+    def one_line(self, text: str | Text, style: str | None = None) -> None:
+        """Print a text in one line, which only the terminal itself breaks."""
+        self.print(text, style=style, soft_wrap=True)
 
 
-out, err = _console(), _console(stderr=True)
+out, err = Screen(), Screen(stderr=True)
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
@@ -105,7 +111,7 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
         gap = "not certified" if row["gap"] is None else over_bound(row["gap"])
         chosen = "bold" if row["mechanism"] == mechanism["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g} {mechanism['unit']}"
-        cells: list[Text | str] = [Text(row["mechanism"], chosen), Text(compared_in_words(row, mechanism)), Text(worst), gap]
+        cells: list[Text | str] = [Text(row["mechanism"], chosen), compared_in_words(row, mechanism), worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     out.print(table)
 
@@ -120,9 +126,9 @@ def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None 
         return
     unit = certificate["mechanism"]["unit"]
     parts = [_kind_in_words(row, more, unit, first=not place) for place, row in enumerate(certificate["noises"])]
-    out.print(Text("; ".join(parts)), soft_wrap=True)
+    out.one_line("; ".join(parts))
     chosen = next(row["noise"] for row in certificate["noises"] if row["chosen"])
-    out.print(Text(f"{chosen} noise: {certificate['noise_choice']['why']}"), soft_wrap=True)
+    out.one_line(f"{chosen} noise: {certificate['noise_choice']['why']}")
 
 
 def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, unit: str | None, *, first: bool) -> str:
@@ -147,13 +153,13 @@ def print_targets(certificate: Mapping[str, Any]) -> None:
     found = certificate["targets"]
     reached = "every target is reached" if found["reached"] else "targets are missed"
     line = f"{reached}: the worst standard error is {found['worst_error_over_target']:.4g} times its target; the least budget that "
-    out.print(f"{line}reaches all targets is rho={found['least_rho']:g}", soft_wrap=True)
+    out.one_line(f"{line}reaches all targets is rho={found['least_rho']:g}")
 
 
 def print_post_processing(certificate: Mapping[str, Any]) -> None:
     """What was done to the answers after the measurement, and to their errors."""
     for line in certificate["post_processing"]:
-        out.print(Text(f"{line[:1].upper()}{line[1:]}."), soft_wrap=True)
+        out.one_line(f"{line[:1].upper()}{line[1:]}.")
 
 
 def guarantee_text(certificate: Mapping[str, Any]) -> str:
@@ -183,18 +189,18 @@ def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> 
 
     facts = certificate["privacy"]
     for sentence in (*selection_sentences(certificate), *edges_sentences(certificate)):
-        out.print(f"{sentence}; the guarantee includes this.", soft_wrap=True)
+        out.one_line(f"{sentence}; the guarantee includes this.")
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")
         return
-    out.print(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}", soft_wrap=True)
+    out.one_line(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}")
     meant = facts["meaning"]
     if briefly:
         wrong, right = (f"{100 * meant[share]:g} of 100 cases where it is" for share in ("false_alarms", "found_at_most"))
         guess = f"whoever wrongly says yes in {wrong} no rightly says yes in at most {right} yes."
-        out.print(f"{meant['headline'].removesuffix('.')}: {guess}", soft_wrap=True)
+        out.one_line(f"{meant['headline'].removesuffix('.')}: {guess}")
     else:
-        out.print(f"{meant['headline']} {meant['guess']}", soft_wrap=True)
+        out.one_line(f"{meant['headline']} {meant['guess']}")
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -228,7 +234,7 @@ def print_clear(
         return
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
     print_answers(shown_rows, found.table.num_rows)
-    out.print(str(found), soft_wrap=True)
+    out.one_line(str(found))
 
 
 def print_beyond(certificate: Mapping[str, Any]) -> None:
@@ -236,7 +242,7 @@ def print_beyond(certificate: Mapping[str, Any]) -> None:
     from dpdist.page.beyond import beyond_sentences
 
     for sentence in beyond_sentences(certificate):
-        out.print(Text(f"{sentence}."), soft_wrap=True)
+        out.one_line(f"{sentence}.")
 
 
 def _with_errors(*columns: str, beside: str | None = None) -> Table:
@@ -342,9 +348,9 @@ def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None)
         digits = 4 if isinstance(each.value, float) and abs(each.value) < SMALL else 1
         name = ", ".join(f"{attribute} {value}" for attribute, value in each.group.items()) or each.question
         ends = (each.low, each.high)
-        interval = Text("unbounded") if each.low is None else Text(" .. ").join(_number(end, digits) for end in ends)
-        error = Text("") if each.standard_error is None else _number(each.standard_error, digits + 1)
-        table.add_row(Text(name), _number(each.value, digits), error, interval, Text(each.remark, "dim"))
+        interval = "unbounded" if each.low is None else " .. ".join(_number(end, digits) for end in ends)
+        error = "" if each.standard_error is None else _number(each.standard_error, digits + 1)
+        table.add_row(name, _number(each.value, digits), error, interval, Text(each.remark, "dim"))
     out.print(table)
     for row in covariance or []:
         out.print("  ".join(f"{value:>12.6g}" for value in row))
@@ -364,7 +370,7 @@ def print_kept(groups: Iterable[Kept], lacking: Sequence[str]) -> None:
             "never measured together, so that records know of them only what other tables say, and intervals from several sets hold their "
             f"true counts less often: {'; '.join(lacking[:GROUPS])}{more}"
         )
-        out.print(told, soft_wrap=True, style="dim")
+        out.one_line(told, style="dim")
 
 
 GROUPS = 20
@@ -373,8 +379,8 @@ SMALL = 10
 """Answers below, such as ratios, are shown with more decimals."""
 
 
-def _number(value: float | str | None, digits: int) -> Text:
-    return Text(f"{value:,.{digits}f}" if isinstance(value, float) else str(value))
+def _number(value: float | str | None, digits: int) -> str:
+    return f"{value:,.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def loss_text(loss: Loss, budget: ReleaseBudgetSpec | None = None) -> str:

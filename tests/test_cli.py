@@ -144,7 +144,7 @@ def test_answers_go_into_a_pipe_as_one_line_each_and_as_csv(
     """One line before the table, whatever the width of the terminal that the other end of a pipe may have."""
     del story
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(terminal, "out", terminal._console())
+    monkeypatch.setattr(terminal, "out", terminal.Screen())
     monkeypatch.setattr(reading_commands, "out", terminal.out)
     facts = json.loads(command("show", "small-1", "--json").out)
 

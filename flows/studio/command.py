@@ -36,7 +36,7 @@ def studio(
         raise InvalidInput(f"{spec} is no mapping of keys; name a spec, or a file that is not there yet")
     named = records or _records_of(content, path.parent)
     desk = Desk(path, _columns(named, names_in_first_row) if named else [], content, written)
-    serve(desk, port, lambda address: err.print(f"the studio is at {address}\nIt ends with Ctrl+C.", soft_wrap=True))
+    serve(desk, port, lambda address: err.one_line(f"the studio is at {address}\nIt ends with Ctrl+C."))
 
 
 def _begun(path: Path, records: Path | None) -> dict[str, Any]:
