@@ -51,6 +51,14 @@ def ignore(_: Step) -> None:
     """The callback that does nothing."""
 
 
+def check_asked(asked: object) -> None:
+    """Accept what is asked of some cell. Raises: InvalidInput where it is nothing (0, False, an empty tuple)."""
+    if not asked:
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
+
+
 def checked_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
     """A checkpoint as float64. Raises: InvalidInput when it cannot belong to this problem."""
     array = np.asarray(start, dtype=np.float64)

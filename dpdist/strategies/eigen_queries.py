@@ -25,6 +25,7 @@ from dpdist.strategies.base import (
     Solve,
     Step,
     Stop,
+    check_asked,
     checked_start,
     gram_in_place,
     ignore,
@@ -267,10 +268,7 @@ def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
     values, vectors = linear.eigh(gram)
     top = float(values[-1])
     kept = values > gram.shape[0] * EPSILON * max(top, 0.0)
-    if not kept.any():
-        raise InvalidInput(
-            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
-        )
+    check_asked(kept.any())
     bound = proven_root_trace(values) ** 2 / gram.shape[0]
     places = np.flatnonzero(kept)
     for group in np.split(places, np.flatnonzero(np.diff(values[places]) > EQUAL * values[places][1:]) + 1):

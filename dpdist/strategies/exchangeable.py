@@ -20,7 +20,7 @@ from dpdist.grids.symmetric import column_squares, largest_variance, symmetric_g
 from dpdist.operators import Matrix, Stack
 from dpdist.stability import Neighbours
 from dpdist.strategies import barrier
-from dpdist.strategies.base import OnStep, Solve, Strategy, checked_start, ignore
+from dpdist.strategies.base import OnStep, Solve, Strategy, check_asked, checked_start, ignore
 from dpdist.strategies.problem import Summand, root_of
 from dpdist.strategies.representations import WORST_WORK
 from dpdist.workloads import Workload
@@ -121,10 +121,7 @@ def symmetry_for(workload: Workload) -> Symmetry:
     if codes is None:
         raise InvalidInput("the workload holds queries that are no product over attributes; choose 'coa' or 'auto'")
     found = symmetry_of(workload, codes)
-    if not found.components:
-        raise InvalidInput(
-            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
-        )
+    check_asked(found.components)
     return found
 
 

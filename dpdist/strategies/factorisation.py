@@ -17,7 +17,7 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, gram_of, ignore
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, check_asked, checked_start, gram_in_place, gram_of, ignore
 from dpdist.strategies.bounds import singular_value_bound
 from dpdist.strategies.learnt_products import CELLS_A_QUERY, learnt
 from dpdist.strategies.problem import EPSILON
@@ -97,10 +97,7 @@ def low_rank(
 def _factor(gram: Matrix) -> Matrix:
     values, vectors = linear.eigh(gram)
     kept = values > gram.shape[0] * EPSILON * max(float(values[-1]), 0.0)
-    if not kept.any():
-        raise InvalidInput(
-            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
-        )
+    check_asked(kept.any())
     found = linear.columns(vectors, kept).T
     return linear.like(found, np.sqrt(values[kept]))[:, None] * found
 

@@ -17,7 +17,7 @@ import scipy
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear
-from dpdist.strategies.base import gram_in_place
+from dpdist.strategies.base import check_asked, gram_in_place
 from dpdist.workloads import Basis, Workload, integer_basis
 from dpdist.workloads.basis import SubsetBasis
 
@@ -302,10 +302,7 @@ def problem_of(workload: Workload | Matrix, start: Matrix | None = None) -> Prob
 def _from_gram(gram: Matrix) -> Problem:
     diagonal = linear.diagonal(gram)
     queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
-    if queried.size == 0:
-        raise InvalidInput(
-            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
-        )
+    check_asked(queried.size)
     first, group = _equal_cells(gram if queried.size == gram.shape[0] else linear.among(gram, queried))
     kept = queried[first]
     place = np.full(gram.shape[0], -1, dtype=np.int64)
@@ -363,10 +360,7 @@ def root_of(gram: Matrix) -> Matrix:
         return np.asarray(triangle)
     values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
     kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
-    if not kept.any():
-        raise InvalidInput(
-            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
-        )
+    check_asked(kept.any())
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 

@@ -20,7 +20,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.estimate import left_inverse
 from dpdist.operators import Dense, Haar, Matrix
 from dpdist.strategies import linear
-from dpdist.strategies.base import OnStep, Solve, Step, gram_of, ignore, laplace_cost, matrix_mechanism_cost
+from dpdist.strategies.base import OnStep, Solve, Step, check_asked, gram_of, ignore, laplace_cost, matrix_mechanism_cost
 from dpdist.strategies.bounds import laplace_bound
 from dpdist.strategies.eigen_queries import Weights, eigen_queries, program_1
 from dpdist.strategies.fixed import attribute_by_attribute, hierarchical
@@ -50,10 +50,7 @@ def weighted_design(
     Source: Li & Miklau 2012, section 3.5, which leaves out the program.
     """
     gram = gram_of(workload)
-    if not gram.any():
-        raise InvalidInput(
-            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
-        )
+    check_asked(gram.any())
     designs = _designs(workload, gram) if design is None else iter([("given", np.asarray(design, dtype=np.float64))])
     best: tuple[float, Matrix, str, Weights] | None = None
     history: list[Step] = []
