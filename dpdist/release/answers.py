@@ -18,7 +18,7 @@ from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
-from dpdist.privacy.noise import Noise, NoiseOfShares
+from dpdist.privacy.noise import Noise
 from dpdist.release.certificate import possible
 from dpdist.release.charge import BoundRecords
 from dpdist.release.context import Context
@@ -180,7 +180,5 @@ def _bounds(store: Store, wanted: Wanted) -> dict[tuple[int, ...], float]:
 
 def in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
     """What was measured and the noise in it, as if whole records had been, or amounts: divided by the shares that are one of them."""
-    shares, noise = planned.scale, planned.noise
-    if shares == 1:
-        return measured, noise
-    return scaled(measured, 1.0 / shares), NoiseOfShares(noise.kind, noise.scale, shares)
+    shares = planned.scale
+    return (measured if shares == 1 else scaled(measured, 1.0 / shares)), planned.noise_in_records

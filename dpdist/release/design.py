@@ -11,13 +11,13 @@ import numpy as np
 
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
-from dpdist.grids.answers import Wanted
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.base import Grid
 from dpdist.mechanisms.kept import name_of
 from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
-from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.release.context import Context
 from dpdist.release.planning import Planning
 from dpdist.strategies import Strategy
@@ -58,13 +58,16 @@ def _whole_largest(queries: Workload, strategy: Strategy, grid: Grid) -> float |
     if max(queries.shape[0], grid.rows) > MOST_QUERIES:
         return None
     noise = Noise(Kind.hiding(grid.norm), LARGE)
-    answers = grid.answers(
-        queries, Held(np.zeros(grid.rows, dtype=np.int64)), noise, Wanted("planned", integer=False), MEMORY
-    )
-    error = held(answers.error) / noise.deviation
+    error = held(unread(grid, queries, noise, integer=False).error) / noise.deviation
     starts = queries.block_starts()
     largest = max(float((block.weights * error[first : first + block.queries]).max()) for first, block in starts)
     return (largest * column(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
+
+
+def unread(grid: Grid, queries: Workload, noise: Noise, *, integer: bool) -> Answers:
+    """What would be read of a measurement without a value: its errors are those of every measurement."""
+    nothing = Held(np.zeros(grid.rows, dtype=np.int64))
+    return grid.answers(queries, nothing, noise, Wanted("planned", integer=integer), MEMORY)
 
 
 def for_persons(
@@ -117,6 +120,11 @@ class Design:
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
         return self.noise.scale / column(self.strategy, self.grid) / self.scale
+
+    @property
+    def noise_in_records(self) -> Noise:
+        """The noise in what was measured, as if whole records had been, or amounts: divided by the shares that are one of them."""
+        return self.noise if self.scale == 1 else NoiseOfShares(self.noise.kind, self.noise.scale, self.scale)
 
     @property
     def gap(self) -> float | None:

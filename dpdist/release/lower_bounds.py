@@ -13,7 +13,7 @@ from dpdist.mechanisms.base import DENSE_CELLS
 from dpdist.mechanisms.kept import name_of
 from dpdist.operators import Matrix
 from dpdist.release.context import Context
-from dpdist.release.planning import Planning, gram
+from dpdist.release.planning import Planning
 from dpdist.strategies import Strategy, laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.strategies.bounds import dual_weights, separate_tables_bound
@@ -58,7 +58,7 @@ def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -
 def _laplace_bound(context: Context, workload: Workload) -> float:
     """``laplace_bound``, computed once: a run plans more than once."""
     work, name = Planning(context), name_of(workload, "laplace", "bounds")
-    values, _ = work.found_once(name, lambda: (np.array([laplace_bound(gram(context, workload))]), {}))
+    values, _ = work.found_once(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))
     return float(values[0])
 
 
@@ -87,7 +87,7 @@ def proving_weights(context: Context, workload: Workload, compared: Sequence[Str
 
     def asked() -> Matrix:
         try:
-            return gram(context, workload)
+            return Planning(context).gram(workload)
         except OutOfMemory:  # of planning: the stage that publishes has memory of its own for the proof
             return workload.gram()
 

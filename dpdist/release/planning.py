@@ -25,32 +25,7 @@ from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.strategies.base import Step, Strategy, ignore
 from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
-from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
-
-
-def separated_design(
-    store: Store,
-    engine: Engine,
-    gram: Matrix,
-    name: str,
-    *,
-    group_size: int,
-    tolerance: float,
-    on_done: OnDone | None = None,
-) -> DenseStrategy:
-    """``eigen_design(gram, group_size=)``, its groups solved by the workers.
-
-    Args:
-        name: scratch that calls with the same gram and options share; the caller deletes it when the strategy is kept.
-    """
-    queries = _decomposed(store, engine, gram, f"{name}/queries")
-    costs, bound = np.array(queries.facts["costs"]), float(queries.facts["bound"])
-    groups = separation(costs, group_size)
-    work = partial(_solve_group, store, queries, name, groups, tolerance)
-    solved = [_read_group(store, part) for part in engine.map(work, list(range(len(groups))), on_done=on_done)]
-    weights = merged_weights(groups, solved, tolerance, ignore)
-    return engine.on_largest_worker(designed, store.read(queries), weights, gram, bound)
 
 
 def _decomposed(store: Store, engine: Engine, gram: Matrix, name: str) -> StoredArray:
@@ -137,7 +112,8 @@ class Planning:
 
     def gram(self, workload: Workload) -> Matrix:
         """W'W: closed form where there is one, rows summed block by block on the engine."""
-        return gram(self.context, workload)
+        context = self.context
+        return gram_of_workload(context.store, context.engine, workload, on_done=self.telling("parts of W'W"))
 
     def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """One computation on the largest worker."""
@@ -173,12 +149,16 @@ class Planning:
         self.context.store.delete(_checkpoint(name))
 
     def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
-        """AM's strategy, its groups solved by the workers."""
-
-        store, engine, tell = self.context.store, self.context.engine, self.telling("groups of eigen-queries")
-        solved = separated_design(store, engine, gram, name, group_size=group_size, tolerance=tolerance, on_done=tell)
+        """AM's strategy, its groups solved by the workers; ``name``: where they leave what they find until the strategy is there."""
+        store, engine = self.context.store, self.context.engine
+        queries = _decomposed(store, engine, gram, f"{name}/queries")
+        groups = separation(np.array(queries.facts["costs"]), group_size)
+        work, told = partial(_solve_group, store, queries, name, groups, tolerance), self.telling("groups of eigen-queries")
+        solved = [_read_group(store, part) for part in engine.map(work, list(range(len(groups))), on_done=told)]
+        weights = merged_weights(groups, solved, tolerance, ignore)
+        found = self.largest(designed, store.read(queries), weights, gram, float(queries.facts["bound"]))
         store.delete(name)
-        return solved
+        return found
 
     def arrays(self, *, stored: bool) -> Workspace:
         """The store and the engine, or memory with what has a name kept in the store."""
@@ -219,12 +199,3 @@ def _resuming(watcher: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
     except StoreError:
         start = None
     return solve(given, on_step=watcher, start=start)
-
-
-def gram(context: Context, workload: Workload) -> Matrix:
-    """W'W: closed form where there is one, rows summed block by block on the engine."""
-
-    def tell(done: int, total: int) -> None:
-        context.progress("plan", f"{done} of {total} parts of W'W")
-
-    return gram_of_workload(context.store, context.engine, workload, on_done=tell)

@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
 from dpdist.asking.products import Linear
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers, Wanted
+from dpdist.grids.answers import Answers
 from dpdist.mechanisms.planner import is_able
 from dpdist.operators import Matrix
 from dpdist.page.content import WholeSteps
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.release.answers import in_records
 from dpdist.release.assumed import NO_AMOUNTS, AmountMoments, Shape, spread_of, usual
 from dpdist.release.certificate import units_of
+from dpdist.release.design import MOST_QUERIES, unread
 from dpdist.release.means import made_of_sums, made_rows
 from dpdist.release.plan import Plan
 from dpdist.spec.other_bounds import Assumptions
 
 if TYPE_CHECKING:
     from dpdist.page.means import Row
-
-MOST_QUERIES = 2**20
-"""Queries, or measured values, of more than which no error is computed one by one before the release."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +163,10 @@ def standard_errors(planned: Plan) -> Matrix:
 
 
 def _unread(planned: Plan) -> Answers:
-    """What would be read of a measurement without a value: its errors are those of every measurement."""
+    """What would be read of a measurement without a value, in records. Raises: as ``predicted``."""
     _check_known(planned)
-    workload, grid = planned.job.workload.queries, planned.grid
-    measured, noise = in_records(planned, Held(np.zeros(grid.rows, dtype=np.int64)))
-    wanted = Wanted("predicted", integer=planned.job.outputs.postprocess.integer)
-    return grid.answers(workload, measured, noise, wanted, MEMORY)
+    integer = planned.job.outputs.postprocess.integer
+    return unread(planned.grid, planned.job.workload.queries, planned.noise_in_records, integer=integer)
 
 
 def _check_known(planned: Plan) -> None:

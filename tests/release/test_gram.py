@@ -180,7 +180,7 @@ def test_sparse_and_dense_rows_in_zarr(tmp_path: Path) -> None:
 def test_every_part_of_a_stored_gram_is_told_as_progress(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), lambda *line: told.append(line))
-    planning.gram(context, workloads.tall(Kept(KINDS["signs"])))
+    planning.Planning(context).gram(workloads.tall(Kept(KINDS["signs"])))
     parts = len(told)
     assert told == [("plan", f"{done} of {parts} parts of W'W") for done in range(1, parts + 1)] != []
 

@@ -788,7 +788,9 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
                 where,
                 silent,
             )
-            np.testing.assert_array_equal(planning.gram(context, spec.workload.queries), spec.workload.queries.gram())
+            np.testing.assert_array_equal(
+                planning.Planning(context).gram(spec.workload.queries), spec.workload.queries.gram()
+            )
     done = run(path, home)
     table, _ = report.load(done.folder)
     assert_release_fits(done, table, truth_of(path))
