@@ -15,6 +15,7 @@ from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import VariableCreate, VariableUpdate, WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.objects import Variable
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
@@ -92,7 +93,7 @@ def registered(client: SyncPrefectClient, name: str, *, kind: str, limit: int | 
     Raises: InvalidInput for a pool of another type.
     """
     memory = "dpdist_registered_pool_" + re.sub("[^a-z0-9]+", "_", name.lower())
-    now = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    now = digest(fixed)
     kept = client.read_variable_by_name(memory)
     try:
         known = client.read_work_pool(name)
@@ -109,11 +110,21 @@ def registered(client: SyncPrefectClient, name: str, *, kind: str, limit: int | 
             )
         changed = kept is not None and kept.value != now
         done = _closed_again(client, name, known.base_job_template, fixed if changed else {}, fixed)
-    if kept is None:
-        client.create_variable(VariableCreate(name=memory, value=now, tags=[TAG]))
-    elif kept.value != now:
-        client.update_variable(VariableUpdate(name=memory, value=now))
+    remember(client, memory, kept, now)
     return done
+
+
+def digest(value: Any) -> str:
+    """What tells a part of a file from another one."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def remember(client: SyncPrefectClient, name: str, kept: Variable | None, now: Any) -> None:
+    """Note what a file says now, where something else was kept of it."""
+    if kept is None:
+        client.create_variable(VariableCreate(name=name, value=now, tags=[TAG]))
+    elif kept.value != now:
+        client.update_variable(VariableUpdate(name=name, value=now))
 
 
 def _closed_again(

@@ -7,9 +7,7 @@ template only what lets runs choose their command (``flows.pools``).
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 import re
 import time
 from collections import ChainMap
@@ -21,13 +19,7 @@ from typing import Any
 import yaml
 from httpx import HTTPStatusError
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import (
-    DeploymentScheduleCreate,
-    DeploymentUpdate,
-    GlobalConcurrencyLimitCreate,
-    VariableCreate,
-    VariableUpdate,
-)
+from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, GlobalConcurrencyLimitCreate
 from prefect.client.schemas.objects import ConcurrencyOptions
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
@@ -133,7 +125,7 @@ def _deployment(client: SyncPrefectClient, what: Registration, given: dict[str, 
     memory = "dpdist_registered_" + re.sub("[^a-z0-9]+", "_", f"{flow.name}_{name}".lower())
     kept = client.read_variable_by_name(memory)
     before: dict[str, str] = dict(kept.value) if kept is not None and isinstance(kept.value, dict) else {}
-    now = {key: _digest(value) for key, value in fields.items()}
+    now = {key: pools.digest(value) for key, value in fields.items()}
     try:
         known = client.read_deployment_by_name(f"{flow.name}/{name}")
     except ObjectNotFound:
@@ -141,10 +133,7 @@ def _deployment(client: SyncPrefectClient, what: Registration, given: dict[str, 
         changed = ["created"]
     else:
         changed = _change(client, known, fields, {key for key in now if before.get(key) != now[key]}, before.keys() - now)
-    if before != now:
-        client.update_variable(VariableUpdate(name=memory, value=now)) if kept is not None else client.create_variable(
-            VariableCreate(name=memory, value=now, tags=[TAG])
-        )
+    pools.remember(client, memory, kept, now)
     return [f"deployment {name!r}: {', '.join(changed)}"] if changed else []
 
 
@@ -286,10 +275,6 @@ def _automations(client: SyncPrefectClient, prefix: str) -> list[str]:
         client.create_automation(automation)
         done.append(f"created automation {name!r}")
     return done
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _shown(client: SyncPrefectClient) -> str:

@@ -60,7 +60,8 @@ def test_in_a_narrow_terminal_numbers_stay_whole_and_no_letter_is_left_out(
 
 
 def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictions, "out", Console(width=80))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(predictions, "out", terminal.Screen())
     reason = "needs more memory than there is " * 20
     predictions.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=True)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
