@@ -55,7 +55,7 @@ def canonical(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _given(value, _model_fields(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _given(value, _dataclass_fields(value))
+        return _given(value, [(field.name, field.name, _default_of(field)) for field in dataclasses.fields(value)])
     raise TypeError(f"{type(value).__name__} has no canonical form; give plain values, models or dataclasses of them")
 
 
@@ -81,10 +81,6 @@ def _model_fields(model: BaseModel) -> Fields:
         )
         for attribute, field in type(model).model_fields.items()
     ]
-
-
-def _dataclass_fields(value: Any) -> Fields:
-    return [(field.name, field.name, _default_of(field)) for field in dataclasses.fields(value)]
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

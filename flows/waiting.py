@@ -37,7 +37,8 @@ def suspend(missing: Missing, spec_path: str) -> NoReturn:
     refused = LedgerError("; ".join(map(str, missing.values()))) if len(missing) > 1 else next(iter(missing.values()))
     if prefect.runtime.deployment.id is None:
         raise refused
-    commands = (f"dpdist approve {spec_path}{_option(period)} --key FILE" for period in missing)
+    periods = ("" if period is None else f" --period {period}" for period in missing)
+    commands = (f"dpdist approve {spec_path}{period} --key FILE" for period in periods)
     message = f"waits for approvals: {refused}. To approve: {'; '.join(commands)}. Then resume this run, if it was not resumed by that"
     state: State[Any] = Suspended(timeout_seconds=WAIT_SECONDS, pause_key=str(uuid.uuid4()), message=message)
     run = uuid.UUID(str(prefect.runtime.flow_run.id))
@@ -83,7 +84,3 @@ def _resumed(client: SyncPrefectClient, release: str) -> list[str]:
 def tag(release: str) -> str:
     """The tag of runs that wait for a release's approvals."""
     return f"approval:{release}"
-
-
-def _option(period: datetime.date | None) -> str:
-    return "" if period is None else f" --period {period}"

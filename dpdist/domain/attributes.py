@@ -198,7 +198,7 @@ class Attribute:
     def taken(self, name: str | None) -> Taken:
         """The attribute as a table of persons has it: by its own name, by that of a level, or as a whole (None)."""
         if name is None:
-            return Taken(1, np.full(self.size, self.total_code))
+            return Taken(1, np.full(self.size, self._code_of(self.total)))
         own = self.bins_of_levels.get(name)
         if own is None:
             return Taken(self._before_levels - (self.total is not None))
@@ -222,11 +222,6 @@ class Attribute:
     def other_code(self) -> int:
         """Code of records with another value than the declared ones, unless it is clipped."""
         return self._code_of(self.other)
-
-    @property
-    def total_code(self) -> int:
-        """Code of all values together, where they have a bin."""
-        return self._code_of(self.total)
 
     def _code_of(self, label: str | None) -> int:
         if label is None:

@@ -222,12 +222,7 @@ class FilterGrid(SeriesGrid):
             return exact_convolution(work, self.coefficients, series[0], around, tell)
         with work.scratch() as inner:
             made = [exact_convolution(inner, self.coefficients, each, around, tell) for each in series]
-            return work.write(table_of(made, points, self._side_by_side))
-
-    @property
-    def _side_by_side(self) -> int:
-        """How many series are measured side by side."""
-        return self.series if self.form is Form.HELD else 1
+            return work.write(table_of(made, points, self.series if self.form is Form.HELD else 1))
 
     def measured_series(self, measured: Vector, *, together: bool) -> list[Vector]:
         """What was measured of every series."""

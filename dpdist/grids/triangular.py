@@ -82,10 +82,8 @@ class TriangularGrid(SeriesGrid):
         """z, all values of a step side by side; sums of up to 2^32 records times 2^30 fit into int64."""
         table = counts.table(self.axes)
         few_enough(int(table.sum()))
-        return Held((self.factor @ self._by_step(table.reshape(self.shape))).ravel())
-
-    def _by_step(self, table: Matrix) -> Matrix:
-        return np.moveaxis(table, self.place, 0).reshape(self.steps, self.series)
+        by_step = np.moveaxis(table.reshape(self.shape), self.place, 0).reshape(self.steps, self.series)
+        return Held((self.factor @ by_step).ravel())
 
     @property
     def column_squared(self) -> int:

@@ -186,8 +186,9 @@ def exported_chunk(values: dict[str, NDArray[np.float64]], start: int, size: int
     rows, level, files = min(chunk_rows, size), _level(size, chunk_rows), {}
     for name, column in values.items():
         if column.any():  # a chunk of zeros is no file
-            encode = _encoded_number if column.strides == (0,) and column.size == rows else _encoded
-            files[f"{name}/c/{start // chunk_rows}"] = encode(column, rows, level)
+            alike = column.strides == (0,) and column.size == rows
+            block = _of_number(float(column[0]), rows, level) if alike else _encoded(column, rows, level)
+            files[f"{name}/c/{start // chunk_rows}"] = block
     return files
 
 
@@ -199,13 +200,9 @@ def _encoded(column: NDArray[np.float64], rows: int, level: int) -> bytes:
     return bytes(numcodecs.Zstd(level).encode(np.ascontiguousarray(whole)))
 
 
-def _encoded_number(column: NDArray[np.float64], rows: int, level: int) -> bytes:
-    """The object of a whole chunk of one number, which is encoded once for all chunks."""
-    return _of_number(float(column[0]), rows, level)
-
-
 @lru_cache(maxsize=2)  # standard errors and half widths
 def _of_number(number: float, rows: int, level: int) -> bytes:
+    """The object of a whole chunk of one number, which is encoded once for all chunks."""
     return _encoded(np.full(rows, number), rows, level)
 
 

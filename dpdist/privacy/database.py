@@ -114,11 +114,6 @@ class StoredRow(NamedTuple):
     digest: str
 
 
-def stored_rows() -> sa.Select[Any]:
-    """All rows, oldest first."""
-    return sa.select(*(entries.c[name] for name in StoredRow._fields)).order_by(entries.c.sequence)
-
-
 _T = TypeVar("_T")
 Tell = Callable[[str], None]
 """Called with a line when the database is waited for."""

@@ -93,12 +93,8 @@ def selection(rho: Fraction, delta: Fraction, moved: Distance, most: int) -> Sel
             "the selection of names has so little budget that its noise is beyond 2^26 records: raise its 'share'"
         )
     slack = gaussian_slack(squared, scale, sides * records)  # other names' draws are the same on both sides
-    return Selection(scale, _threshold(scale, records, delta), most, Loss(rho=rho, slack=slack, failure=delta))
-
-
-def _threshold(scale: int, records: int, delta: Fraction) -> int:
-    """The least threshold that own names reach with probability at most ``delta``."""
-    return _least(lambda threshold: failure_at(threshold, scale, records) <= float(delta), (records << UNIT_BITS) + 1)
+    enough = _least(lambda threshold: failure_at(threshold, scale, records) <= float(delta), (records << UNIT_BITS) + 1)
+    return Selection(scale, enough, most, Loss(rho=rho, slack=slack, failure=delta))
 
 
 def failure_at(threshold: int, scale: int, records: int) -> float:
@@ -110,17 +106,13 @@ def failure_at(threshold: int, scale: int, records: int) -> float:
     """
 
     def reached(count: int) -> float:
-        return _tail((threshold - (count << UNIT_BITS) - 1) / scale)
+        """P(normal >= the deviations to the threshold), rounded up."""
+        return math.exp(log_cdf(-(threshold - (count << UNIT_BITS) - 1) / scale)) * (1 + MARGIN)
 
     spread = [(names, names) for names in range(1, min(records, EXACT) + 1)]
     while spread[-1][1] < records:  # of more names both terms are bounded over ranges that double
         spread.append((spread[-1][1], min(records, 2 * spread[-1][1])))
     return max(reached(records - least + 1) + (names - 1) * reached(1) for least, names in spread)
-
-
-def _tail(deviations: float) -> float:
-    """P(normal >= deviations), rounded up."""
-    return math.exp(log_cdf(-deviations)) * (1 + MARGIN)
 
 
 def _least(holds: Callable[[int], bool], start: int) -> int:

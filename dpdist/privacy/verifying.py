@@ -236,7 +236,8 @@ _AT_ONCE = 1000
 def verify(connection: Connection, head: str | None) -> Audit:
     """What was found, after the last row; see ``Ledger.verify``."""
     known, last, rows = Known(shared=_shared(connection)), "", 0
-    for part in connection.execute(db.stored_rows().execution_options(yield_per=_AT_ONCE)).partitions():
+    stored = sa.select(*(db.entries.c[name] for name in db.StoredRow._fields)).order_by(db.entries.c.sequence)
+    for part in connection.execute(stored.execution_options(yield_per=_AT_ONCE)).partitions():
         page = list(map(db.StoredRow._make, part))
         _turn_to(connection, page, known)
         for row in page:

@@ -193,7 +193,9 @@ def _fits(values: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _typed(name: str, found: pa.DataType) -> Column:
-    kind = _kind(found)
+    from dpdist.records.types import family_of
+
+    kind = _KINDS.get(family_of(found), "other")
     return Column(
         name,
         "money" if kind in ("whole", "number") and is_money(name) else kind,
@@ -229,12 +231,6 @@ def _words(name: str) -> list[str]:
     """The words of a column's name, without accents."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFKD", name)).lower()
     return re.findall(r"[a-z]+", "".join(letter for letter in spaced if not unicodedata.combining(letter)))
-
-
-def _kind(found: pa.DataType) -> Kind:
-    from dpdist.records.types import family_of
-
-    return _KINDS.get(family_of(found), "other")
 
 
 def _looked_at(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> list[Column]:

@@ -88,17 +88,12 @@ def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         declare = (
             "; files have the columns that are counted, and those that 'records.types' declares"
-            if names_columns(error)
+            if "column" in str(error).lower()
             else ""
         )
         raise InvalidSpec(f"'records.sql' cannot be run: {_fault(sql, error)}; correct it{declare}") from None
     except duckdb.PermissionException:
         raise InvalidSpec(_CURE) from None
-
-
-def names_columns(error: Exception) -> bool:
-    """Whether it is a column that was not found."""
-    return "column" in str(error).lower()
 
 
 _FAULTS = {

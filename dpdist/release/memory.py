@@ -87,7 +87,8 @@ def memory_plan(
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         out.append(StageMemory("deliver", delivering, here, False))
     if fitted:
-        needed = _fit_bytes(grid.rows, workload.shape[1]) + (GRAM_COPIES * 8 * workload.shape[1] ** 2 if non_negative else 0)
+        rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
+        needed = 8 * (FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0))
         out.insert(3, StageMemory("fit", needed, engine.largest_worker_bytes, False))
     if by_tables and held_whole(workload):
         out.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
@@ -103,11 +104,6 @@ def check(plan: list[StageMemory], cure: str) -> None:
     for stage in plan:
         if stage.bytes > stage.limit:
             raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, f"{told_limits()}; {cure}")
-
-
-def _fit_bytes(rows: int, cells: int) -> int:
-    """What fitting an estimate takes: rows over all cells, and the inverse of those that are independent, some copies of each."""
-    return FIT_COPIES * 8 * (rows * cells + min(rows, cells) ** 2)
 
 
 def publish_bytes(workload: Workload, *, writers: int | None = None) -> int:

@@ -41,7 +41,7 @@ from dpdist.release.plan import Plan
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries
-from dpdist.spec.output import AboutSpec, SuppressSpec
+from dpdist.spec.output import AboutSpec
 from dpdist.strategies.proofs import DualWeights, PersonsBound
 from dpdist.workloads import Workload
 
@@ -122,7 +122,8 @@ def publish(
         return where
     noisy, about = published_measurements(context, planned, measured)
     made = _statistics(context, planned, measured)
-    rule = outputs.postprocess.suppress
+    rule, extra = outputs.postprocess.suppress, 0.5 if outputs.postprocess.integer else 0.0
+    suppression = None if rule is None else Suppression(rule.below, rule.at, noise=planned.noise.kind.label, extra=extra)
     asked = zip(planned.workload.blocks, job.workload.answered, strict=False)
     whole = tuple(None if steps is None else WholeSteps.of(block, steps) for block, steps in asked)
     content = Content(
@@ -145,7 +146,7 @@ def publish(
         about=_about(outputs.about, job.guarantee.period),
         statistics=made,
         verifier=outputs.output.verifier,
-        suppression=None if rule is None else _suppression(planned, rule),
+        suppression=suppression,
         counted=() if rule is None else job.workload.counted,
         ends=tuple(map(possible(job).of_block, planned.workload.blocks)),
         whole=whole,
@@ -155,11 +156,6 @@ def publish(
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
     return report.write(content, where, seal, spread=_spread(context, content, where), notes=notes)
-
-
-def _suppression(planned: Plan, rule: SuppressSpec) -> Suppression:
-    extra = 0.5 if planned.job.outputs.postprocess.integer else 0.0
-    return Suppression(rule.below, rule.at, noise=planned.noise.kind.label, extra=extra)
 
 
 def _spread(context: Context, content: Content, where: Place) -> TaskMap:

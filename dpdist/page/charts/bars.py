@@ -29,7 +29,7 @@ def bars(figure: Figure, across: int) -> Drawn:
     above = narrow and longest > SHORT_NAME
     room = across - 4.0 if above else min(float(NAME_ROOM), longest + 2)
     left, right = (2.0 if above else room + 12), across - value_room - 2
-    held = _scale_of(figure, most=4 if narrow else 6)
+    held = scale(*figure.reach, 4 if narrow else 6)
     head, start = _head(figure, across)
     y, tops, labels = start, [], []
     for name in names:
@@ -55,10 +55,6 @@ def bars(figure: Figure, across: int) -> Drawn:
     ]
     places = {"x": [left, right], "y": [start - 4, bottom], "tops": tops, "thick": thick, "scale": [held.low, held.high]}
     return Drawn(framed(figure, across, bottom + 24, parts), places)
-
-
-def _scale_of(figure: Figure, most: int) -> Scale:
-    return scale(*figure.reach, most)
 
 
 def _head(figure: Figure, across: int) -> tuple[list[str], float]:
