@@ -213,9 +213,7 @@ class Store(Documents):
                 self.delete(f"{plan.name}/{plan.attempt}")
                 leases.unmark(self, plan.attempt)
             if winner.content_digest != stored.content_digest:
-                raise StoreError(
-                    f"array {plan.name!r} is already stored with other content; an array is written once and never changed"
-                )
+                raise _other_content(plan.name)
             return winner
         if not _is_scratch(plan):
             self._confirm(plan)
@@ -238,9 +236,7 @@ class Store(Documents):
             stored = self.open(name)
             parts = (array[slice(*plan.bounds(i))] for i in range(plan.shards))
             if stored.shard_digests != tuple(digest_of(part, stored.plan.hashed) for part in parts):
-                raise StoreError(
-                    f"array {name!r} is already stored with other content; an array is written once and never changed"
-                )
+                raise _other_content(name)
             return stored
         self.begin(plan)
         digests = [self.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
@@ -389,3 +385,7 @@ def _chunk(plan: ArrayPlan, shard: int) -> str:
 
 def _is_scratch(plan: ArrayPlan) -> bool:
     return plan.name.startswith("scratch/")
+
+
+def _other_content(name: str) -> StoreError:
+    return StoreError(f"array {name!r} is already stored with other content; an array is written once and never changed")

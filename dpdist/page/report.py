@@ -149,11 +149,14 @@ def _check_same(folder: Path, claims: dict[str, Any], seal: Seal, where: object)
     try:
         certificate = certificate_of(folder)
     except StoreError:
-        raise StoreError(
-            f"{where} exists and does not hold a complete copy of this release; move it away and run again"
-        ) from None
+        raise incomplete(where) from None
     check_same_release(certificate, claims, where)
     seal.check((folder / CERTIFICATE).read_bytes(), where)
+
+
+def incomplete(where: object, held: str = "") -> StoreError:
+    """The error of a place that holds something else than a release; ``held``: what that is."""
+    return StoreError(f"{where} exists and does not hold a complete copy of this release{held}; move it away and run again")
 
 
 def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: object) -> None:
@@ -165,10 +168,7 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: o
     Raises: StoreError.
     """
     if found.get("release") != expected["release"]:
-        raise StoreError(
-            f"{where} exists and does not hold a complete copy of this release: it holds "
-            f"{found.get('release')!r}; move it away and run again"
-        )
+        raise incomplete(where, f": it holds {found.get('release')!r}")
     measured = found.get("measurements", {})
     if any(measured.get(name) != digest for name, digest in expected["measurements"].items()):
         raise StoreError(
@@ -177,7 +177,7 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: o
         )
     same = ("strategy_digest", "post_processing")
     if any(found.get(key) != expected[key] for key in same if key in expected):
-        raise StoreError(f"{where} exists and does not hold a complete copy of this release; move it away and run again")
+        raise incomplete(where)
 
 
 def _write_whole(content: Content, draft: Path, target: Path, seal: Seal, spread: TaskMap | None) -> None:

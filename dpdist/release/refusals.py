@@ -158,9 +158,7 @@ def _check_holds(content: bytes | None, output: Place, release: str, receipt: Re
     try:
         certificate = report.read_certificate(content or b"", output)
     except StoreError:
-        raise StoreError(
-            f"{output} exists and does not hold a complete copy of this release; move it away and run again"
-        ) from None
+        raise report.incomplete(output) from None
     committed = receipt is not None and receipt.state == "committed"
     if not committed and certificate["release"] == release:
         raise StoreError(

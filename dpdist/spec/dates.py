@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from typing import Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -20,9 +19,7 @@ class TimeSpec(SpecPart):
     start: datetime.datetime = Field(
         description="the time that the attribute's smallest number stands for", examples=["2011-01-01T00:00"]
     )
-    step: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"] = Field(
-        description="how much time one unit of the attribute is", examples=["hour"]
-    )
+    step: Every = Field(description="how much time one unit of the attribute is", examples=["hour"])
 
     @field_validator("start")
     @classmethod

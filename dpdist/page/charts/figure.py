@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from dpdist.domain.boundaries import Ring
+from dpdist.domain.times import FINER_THAN_DAYS, Every
 from dpdist.language import written
 from dpdist.operators import Matrix
 
 Kind = Literal["bars", "steps", "curve", "heat", "map"]
 Reached = Literal["below", "at or below"]
-Step = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 GIANT = 4
 """A bar that is so many times as long as the next one is broken."""
@@ -36,7 +36,7 @@ class Clock:
 
     first: float
     start: datetime.datetime
-    step: Step
+    step: Every
 
     def time(self, number: float) -> datetime.datetime:
         """The time of a number; parts of months are rounded down to whole ones. Years beyond 9999 are the year 9999."""
@@ -52,7 +52,7 @@ class Clock:
     def text(self, number: float) -> str:
         """The time as readers know it, no finer than the step."""
         time = self.time(number)
-        if self.step in ("second", "minute", "hour"):
+        if self.step in FINER_THAN_DAYS:
             return written(time, "%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
         return written(time, {"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
 

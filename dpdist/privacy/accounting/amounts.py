@@ -18,3 +18,11 @@ def probability(delta: float) -> None:
     """Accept a delta. Raises: InvalidInput outside (0, 1)."""
     if not 0.0 < delta < 1.0:
         raise InvalidInput(f"delta lies in (0, 1), found {delta!r}")
+
+
+def check_sensitivity(sensitivity: int) -> None:
+    """Accept a sensitivity, or its square. Raises: InvalidInput where it is zero."""
+    if sensitivity <= 0:
+        raise InvalidInput(
+            "the sensitivity is zero, so nothing that is measured depends on the records; ask for a query that counts records"
+        )

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting.amounts import positive, probability
+from dpdist.privacy.accounting.amounts import check_sensitivity, positive, probability
 from dpdist.privacy.accounting.conversion import gaussian_delta, zcdp_delta
 from dpdist.privacy.roots import brentq
 
@@ -94,10 +94,7 @@ def gaussian_scale(sensitivity_squared: int, rho: Fraction) -> int:
     Args:
         sensitivity_squared: Delta^2 of the integer vector that is released.
     """
-    if sensitivity_squared <= 0:
-        raise InvalidInput(
-            "the sensitivity is zero, so nothing that is measured depends on the records; ask for a query that counts records"
-        )
+    check_sensitivity(sensitivity_squared)
     wanted = Fraction(sensitivity_squared) / (2 * positive("rho", rho))
     scale = math.isqrt(math.ceil(wanted) - 1) + 1 if wanted > 1 else 1
     assert 2 * rho * scale * scale >= sensitivity_squared

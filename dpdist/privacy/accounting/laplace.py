@@ -6,8 +6,7 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
-from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting.amounts import positive
+from dpdist.privacy.accounting.amounts import check_sensitivity, positive
 from dpdist.privacy.accounting.gaussian import RHO_DENOMINATOR
 from dpdist.privacy.roots import brentq, log_cdf
 
@@ -62,8 +61,5 @@ def laplace_scale(sensitivity: int, epsilon: Fraction) -> int:
     Args:
         sensitivity: Delta_1, the L1 sensitivity of the integer vector that is released.
     """
-    if sensitivity <= 0:
-        raise InvalidInput(
-            "the sensitivity is zero, so nothing that is measured depends on the records; ask for a query that counts records"
-        )
+    check_sensitivity(sensitivity)
     return math.ceil(Fraction(sensitivity) / positive("epsilon", epsilon))
