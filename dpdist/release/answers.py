@@ -20,12 +20,11 @@ from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.release.certificate import possible
-from dpdist.release.charge import BoundRecords
 from dpdist.release.context import Context
 from dpdist.release.count import count, files_of
 from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.plan import Plan, by_answers, plan
-from dpdist.release.streams import course_of
+from dpdist.release.streams import BoundRecords, course_of
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import Job
 

@@ -35,9 +35,8 @@ from dpdist.release.certificate import method
 from dpdist.release.chosen import facts_before, prepared
 from dpdist.release.context import Context
 from dpdist.release.design import Design, column, for_persons
-from dpdist.release.lower_bounds import lower_bound, lower_bound_bytes
 from dpdist.release.means import check_means
-from dpdist.release.planning import FEWER, Planning, strategy_of
+from dpdist.release.planning import FEWER, Planning, lower_bound, lower_bound_bytes, strategy_of
 from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
 from dpdist.spec.output import PostprocessSpec

@@ -34,10 +34,10 @@ from dpdist.process.threads import in_order
 from dpdist.quantities.registry import STATISTICS
 from dpdist.release.certificate import possible
 from dpdist.release.context import Context
-from dpdist.release.lower_bounds import proving_weights
 from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
+from dpdist.release.planning import proving_weights
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
 from dpdist.spec.job import AskedQueries

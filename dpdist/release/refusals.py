@@ -15,13 +15,12 @@ from dpdist.page import report
 from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, Receipt
-from dpdist.release.charge import charge_of
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import check_measured, check_pair
 from dpdist.release.means import check_means
 from dpdist.release.plan import Plan
 from dpdist.release.selecting import check_before
-from dpdist.release.streams import course_of
+from dpdist.release.streams import charge_of, course_of
 from dpdist.spec.targets.base import TargetKind
 
 MOST_READ = 64

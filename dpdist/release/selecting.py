@@ -21,7 +21,6 @@ from dpdist.privacy.ledger import Receipt
 from dpdist.process.private import private_files
 from dpdist.records.beyond import RecordsInParts
 from dpdist.records.sources import Source
-from dpdist.release.charge import BoundRecords, charge_for
 from dpdist.release.chosen import found_before, preliminary_of
 from dpdist.release.context import Context
 from dpdist.release.count import check_not_empty, files_of, verify_files
@@ -30,6 +29,7 @@ from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
 from dpdist.release.predicted import standard_errors
 from dpdist.release.preliminary import PlannedErrors, PredictedErrors, Preliminary, PreliminaryCount, written
+from dpdist.release.streams import BoundRecords, charge_for
 from dpdist.spec import Job
 
 

@@ -31,7 +31,6 @@ from dpdist.privacy.receipts import OF_RECORDS, DatasetBudget
 from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer, companions
-from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.context import Context
 from dpdist.release.count import as_read, count, files_of
 from dpdist.release.deliver import deliver
@@ -41,7 +40,7 @@ from dpdist.release.plan import Plan, plan
 from dpdist.release.publish import publish
 from dpdist.release.refusals import refused_by
 from dpdist.release.selecting import selected
-from dpdist.release.streams import course_of
+from dpdist.release.streams import BoundRecords, charge_of, course_of
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import Job
 from dpdist.spec.origin import Origin

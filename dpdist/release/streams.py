@@ -1,4 +1,4 @@
-"""How a release goes on from others of its series, or stands by itself: the two kinds differ here and nowhere else."""
+"""How a release is charged, and goes on from others of its series or stands by itself: the two kinds differ here and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -15,15 +16,19 @@ from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
 from dpdist.mechanisms.registry import AUTO
+from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import period_of, price_of_extension
-from dpdist.privacy.ledger import Ledger, StreamPart
+from dpdist.privacy.charges import budget_period, period_of, price_of_extension
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, StreamPart
 from dpdist.privacy.receipts import Receipt
+from dpdist.records.sources import Source
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.workspace import StoredVector
-from dpdist.spec.job import GrowingSeries
+from dpdist.spec import Job
+from dpdist.spec.job import GrowingSeries, Guarantee
 
 
 def course_of(planned: Plan) -> ReleaseCourse:
@@ -263,3 +268,67 @@ def stream_grid(planned: Plan) -> Stream:
     """The grid of a stream: its spec asks for one filter of the past."""
     assert planned.grid.stream
     return planned.grid.stream
+
+
+@dataclass(frozen=True)
+class BoundRecords:
+    """The records that a charge is bound to.
+
+    Attributes:
+        counts_digest: of what was counted of them.
+    """
+
+    root: Secret
+    source: Source
+    counts_digest: str
+
+    def records(self, guarantee: Guarantee, release: str) -> CountedRecords:
+        """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
+        return CountedRecords(
+            keys.commitment(self.root, "records", release, self.source.digest),
+            keys.file_commitments(self.root, (digest for _, digest in self.source.files)),
+            None if guarantee.cap.per == "total" else keys.counts_commitment(self.root, self.counts_digest),
+            keys.identity(self.root),
+            tuple(tags.called for tags in self.source.tags),
+        )
+
+    def counted(self, guarantee: Guarantee, release: str) -> Counted:
+        """The counts of a release, or of its selection, as commitments."""
+        return Counted(partial(self.histogram, release), self.records(guarantee, release))
+
+    def histogram(self, release: str, salt: bytes) -> str:
+        """The commitment to a release's counts under a salt."""
+        return keys.histogram_commitment(self.root, salt=salt, release=release, histogram_digest=self.counts_digest)
+
+
+def charge_of(ledger: Ledger, planned: Plan, bound: BoundRecords | None) -> Charge:
+    """What a release asks the ledger for; without its records, what can be said before they are counted."""
+    course, job = course_of(planned), planned.job
+    part = course.part(ledger)
+    return charge_for(job, job.release, planned.loss, planned.binding(part), bound, part=course.charged(part))
+
+
+def charge_for(
+    job: Job,
+    release: str,
+    loss: Loss,
+    binding: str,
+    bound: BoundRecords | None,
+    *,
+    part: StreamPart | None = None,
+) -> Charge:
+    """The charge of a release, or of its selection, under the guarantee of a job."""
+    guarantee = job.guarantee
+    return Charge(
+        release=release,
+        dataset=guarantee.dataset,
+        loss=loss,
+        cap=guarantee.cap,
+        protection=guarantee.protection,
+        spec_digest=binding,
+        asked=job.declared.digest,
+        counted=None if bound is None else bound.counted(guarantee, release),
+        period=budget_period(guarantee.cap.per, guarantee.period),
+        part=part,
+        shared=guarantee.ledger.shared_records,
+    )

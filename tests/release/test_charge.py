@@ -13,11 +13,10 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.release import refusals
 from dpdist.release.answers import answer
-from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count, files_of
 from dpdist.release.plan import alternatives_of, plan
-from dpdist.release.streams import course_of
+from dpdist.release.streams import BoundRecords, charge_of, course_of
 from dpdist.spec import load
 from tests import small
 

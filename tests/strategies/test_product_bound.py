@@ -16,7 +16,7 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix
-from dpdist.release import lower_bounds
+from dpdist.release import planning
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
@@ -168,8 +168,8 @@ def test_it_holds_what_a_plan_says(asked: tuple[tuple[Operator, ...], ...]) -> N
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * bound_bytes(workload) <= held <= bound_bytes(workload) <= product_bytes(workload)
-    assert lower_bounds.lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
-    assert lower_bounds.lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
+    assert planning.lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
+    assert planning.lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
 
 
 def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_weights_that_a_release_keeps_are_of_the_attributes_that_they_were_found
     assert [*weights] == [1, 0]
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
     for _ in range(2):
-        kept, found = lower_bounds._product_weights(context, asked)
+        kept, found = planning._product_weights(context, asked)
         assert kept == bound
         assert {axis: each.tolist() for axis, each in found.items()} == {
             axis: each.tolist() for axis, each in weights.items()
