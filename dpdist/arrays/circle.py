@@ -114,25 +114,15 @@ def read_around(
     seen = [fourier(work, each, on_done) for each in measured]
     for each in filters:
         asked = spectrum_of(work, each, given.points, on_done)
-        least = _least_asked(work, asked)
-        error = _reading_error(work, asked, given, least)
+        least = NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), asked.values))  # |H|^2 up to here is rounding error
+        squares = work.fold(partial(_reading_squares, asked.times, least), asked.values, given.values)
+        error = math.sqrt(math.fsum(squares) / given.points)
         through = partial(_read_through, least)
         yield (
             [inverse_fourier(work, spectral((asked, given, one), through, "reading"), on_done=on_done) for one in seen],
             error,
         )
         work.delete(asked.values)
-
-
-def _least_asked(work: Workspace, asked: Spectrum) -> float:
-    """|H|^2 up to here is rounding error."""
-    return NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), asked.values))
-
-
-def _reading_error(work: Workspace, asked: Spectrum, given: Spectrum, least: float) -> float:
-    """Standard error of a filter's answers, for noise of deviation 1 on what was measured."""
-    squares = work.fold(partial(_reading_squares, asked.times, least), asked.values, given.values)
-    return math.sqrt(math.fsum(squares) / given.points)
 
 
 def _reading(least: float, asked: Matrix, given: Matrix) -> Matrix:

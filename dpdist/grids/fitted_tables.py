@@ -154,10 +154,12 @@ def fitted_answers(
         effect = Effect(RULE)
         if not held_whole(workload) and levels is not None and records is None:
             fitted = levels.fitted(unbiased.answer, inner)
-        elif not held_whole(
-            workload
-        ):  # read from where they are stored; where the number of records is public, levels one by one
-            fitted, effect = _apart_from_each_other(parts, unbiased.answer, records, inner), Effect(RULE, apart=True)
+        elif not held_whole(workload):
+            # every group by itself, read from where it is stored, by a threshold that passes over it find; levels, too, where the
+            # number of records is public
+            cuts = tuple((part.stop, part.kind, _cut_of_many(part, unbiased.answer, records, inner)) for part in parts)
+            fitted = LazyVector(size, (unbiased.answer,), partial(_cut_range, cuts), 24, repr(cuts))
+            effect = Effect(RULE, apart=True)
         else:
             values, errors = held(unbiased.answer), held(unbiased.error)
             fit: Callable[[Matrix], tuple[Matrix, float | None]]
@@ -213,12 +215,6 @@ def _cut(kind: Kind, values: Matrix, records: float | None) -> float:
 def cut_at(values: Matrix, kind: Kind, cut: float) -> Matrix:
     """The answers of a group, fitted by itself."""
     return values if kind == "any" else np.maximum(values - cut, 0.0)
-
-
-def _apart_from_each_other(parts: Sequence[Part], answers: Vector, records: float | None, work: Workspace) -> Vector:
-    """Fitted answers where they are too many to be held: every group by itself, by a threshold that passes over it find."""
-    cuts = tuple((part.stop, part.kind, _cut_of_many(part, answers, records, work)) for part in parts)
-    return LazyVector(answers.size, (answers,), partial(_cut_range, cuts), 24, repr(cuts))
 
 
 def _cut_of_many(part: Part, answers: Vector, records: float | None, work: Workspace) -> float:

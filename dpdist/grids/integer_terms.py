@@ -116,7 +116,7 @@ class MeasuredTerms:
 
 def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:
     """Integer factors whose product is the term in units of spacing / 2^shift."""
-    real = [i for i, f in enumerate(term.factors) if not _is_small_integer(f)]
+    real = [i for i, f in enumerate(term.factors) if (f != np.rint(f)).any() or np.abs(f).max() > 1]
     scale = term.scale / spacing
     if not real:
         factors = tuple(np.rint(f).astype(np.int64) for f in term.factors)
@@ -151,10 +151,6 @@ def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) 
             f"{bits} bits for each of {len(real)} real factors are too few for what is asked; combine fewer attributes"
         )
     return IntegerTerm(term.axes, tuple(whole), 1, shift)
-
-
-def _is_small_integer(factor: Matrix) -> bool:
-    return bool((factor == np.rint(factor)).all() and np.abs(factor).max() <= 1)
 
 
 def _zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
@@ -224,13 +220,9 @@ def _real_product(matrix: Matrix, values: Matrix) -> Matrix:
     """matrix @ values in floating point; whole numbers are converted some rows at a time, so that no second matrix is held."""
     if matrix.dtype == np.float64:
         return np.asarray(matrix @ values)
-    return np.concatenate([rows.astype(np.float64) @ values for rows in _some_rows(matrix)])
-
-
-def _some_rows(matrix: Matrix) -> list[Matrix]:
-    """Parts of a matrix of at most ``CONVERTED_BYTES`` as floating-point numbers, one row at least."""
     step = max(1, CONVERTED_BYTES // (8 * max(1, matrix.shape[1])))
-    return [matrix[start : start + step] for start in range(0, max(1, matrix.shape[0]), step)]
+    rows = (matrix[start : start + step] for start in range(0, max(1, matrix.shape[0]), step))
+    return np.concatenate([some.astype(np.float64) @ values for some in rows])
 
 
 def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:

@@ -76,9 +76,10 @@ def entries(found: Sequence[Edition]) -> list[CatalogueEntry]:
     for one in found:
         same = before[one.period, one.quantity]
         place = same.index(one.release)
-        title, published = _cited(one)
+        (given,), period = _file(one, "citation.json", json.loads) or [{}], one.certificate["period"]
+        published = date(*given["issued"]["date-parts"][0]) if "issued" in given else period and date.fromisoformat(period)
         replaces, replaced_by = same[place - 1] if place else "", same[place + 1] if place + 1 < len(same) else ""
-        out.append(CatalogueEntry(one, title, published, place + 1, replaces, replaced_by))
+        out.append(CatalogueEntry(one, given.get("title", one.release), published or None, place + 1, replaces, replaced_by))
     return out
 
 
@@ -120,14 +121,6 @@ def about(entry: CatalogueEntry) -> dict[str, Any]:
         "license": given.get("license"),
         "address": facts["address"],
     }
-
-
-def _cited(one: Edition) -> tuple[str, date | None]:
-    """Title and day of a release as it is cited."""
-    period = one.certificate["period"]
-    (given,) = _file(one, "citation.json", json.loads) or [{}]
-    published = date(*given["issued"]["date-parts"][0]) if "issued" in given else period and date.fromisoformat(period)
-    return given.get("title", one.release), published or None
 
 
 def _file(one: Edition, name: str, read: Callable[[str], Any]) -> Any:

@@ -190,7 +190,10 @@ def keep(connection: Connection, state: State, written: LedgerRow) -> None:
     if state.release is None:
         return
     if event.kind == "reserved":
-        _keep_release(connection, state.release, written)
+        connection.execute(db.releases.delete().where(db.releases.c.release == event.release))
+        own = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "stream")
+        values = {name: getattr(state.release, name) for name in own}
+        connection.execute(db.releases.insert().values(**values, facts=json.dumps(event.facts, sort_keys=True)))
     elif event.kind in ("drawing", "committed", "aborted"):
         mine = db.releases.c.release == event.release
         connection.execute(db.releases.update().where(mine).values(state=event.kind, **event.facts))
@@ -200,13 +203,6 @@ def keep(connection: Connection, state: State, written: LedgerRow) -> None:
         connection.execute(db.records.delete().where(db.records.c.release == event.release))
     if event.kind in ("reserved", "aborted"):
         _keep_account(connection, event.dataset, state.release.period, state.account, written.sequence)
-
-
-def _keep_release(connection: Connection, reserved: Receipt, written: LedgerRow) -> None:
-    connection.execute(db.releases.delete().where(db.releases.c.release == reserved.release))
-    values = {name: getattr(reserved, name) for name in ("release", "dataset", "period", "attempt", "state", "sequence")}
-    facts = json.dumps(written.event.facts, sort_keys=True)
-    connection.execute(db.releases.insert().values(**values, binding=reserved.binding, facts=facts, stream=reserved.stream))
 
 
 def _keep_account(connection: Connection, dataset: str, period: str, account: Account, sequence: int) -> None:

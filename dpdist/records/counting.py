@@ -66,14 +66,19 @@ def count(
         stored = store.open(name)
         return stored, CountSummary(**stored.facts["private_tally"])
     check_columns(source, domain)
-    _check_parts(source, engine)
+    path, tags = source.files[0][0], source.tags[0]
+    needed = 0 if row_format(path) else part_bytes(path, tags)
+    if needed > engine.memory_bytes // 4:  # parts of arrays fit into a task
+        raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
     kinds = math.prod(attribute.kinds for attribute in domain.attributes)
     if kinds >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(kinds):.3g}; use fewer attributes")
     plan = store.plan(name, (layout.size,), np.int64)
-    sparse, range_size = is_sparse(layout, engine), plan.shard_rows * _shards_a_range(plan, engine)
-    divided = domain if domain.amounts else None
-    counter, key = Counter(layout, store, store.scratch(), range_size, sparse, divided), RunKey.fresh()
+    # shards whose counts one task sums from pairs: as many as take a quarter of a worker's memory
+    shards = max(1, min(plan.shards // max(1, engine.workers), engine.memory_bytes // 4 // (8 * plan.shard_rows)))
+    sparse, divided = is_sparse(layout, engine), domain if domain.amounts else None
+    counter = Counter(layout, store, store.scratch(), plan.shard_rows * shards, sparse, divided)
+    key = RunKey.fresh()
     try:
         tasks = engine.workers * PARTS_A_WORKER
         groups = grouped(partitions_of(source), tasks)
@@ -106,25 +111,12 @@ def _check_totals(source: Source, domain: Domain) -> None:
             )
 
 
-def _check_parts(source: Source, engine: Engine) -> None:
-    """Accept arrays whose parts fit into a task. Raises: OutOfMemory."""
-    path, tags = source.files[0][0], source.tags[0]
-    needed = 0 if row_format(path) else part_bytes(path, tags)
-    if needed > engine.memory_bytes // 4:
-        raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
-
-
 def task_bytes(layout: Layout, engine: Engine) -> int:
     """What a task of counting takes: all counts, or pending pairs and then the counts of a range."""
     batch = 2 * BATCH_ROWS * 64
     if not is_sparse(layout, engine):
         return DENSE_COPIES * 8 * layout.size + batch
     return max(PAIR_COPIES * 16 * SIZES.pending_pairs, engine.memory_bytes // 4 + 2 * SIZES.shard_bytes) + batch
-
-
-def _shards_a_range(plan: ArrayPlan, engine: Engine) -> int:
-    """Shards whose counts one task sums from pairs, as many as take a quarter of a worker's memory."""
-    return max(1, min(plan.shards // max(1, engine.workers), engine.memory_bytes // 4 // (8 * plan.shard_rows)))
 
 
 def _written(edges: Sequence[float]) -> Sequence[object]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, Line, numbers_of
+from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, numbers_of
 from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.process import arrow
@@ -118,7 +118,9 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
         if attribute.line is None:
             codes, moved = _counted(table, attribute, source, called)
         else:
-            codes, moved = _on_line(table, attribute, attribute.line, source, called), 0
+            parts = [_counted(table, each, source, called)[0] for each in attribute.line.of]
+            codes, moved = attribute.encode(numbers_of(attribute.line, parts))[0], 0
+            codes = np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)  # one of its attributes has no declared value
         lost |= codes < 0
         if attribute.amounts is None:
             clipped += moved
@@ -143,13 +145,6 @@ def _counted(table: pa.Table, attribute: Attribute, source: Source, called: Call
     if attribute.outside == "error" and outside.any():
         raise UnknownValue(attribute.name, called, not attribute.categories)
     return codes, moved
-
-
-def _on_line(table: pa.Table, attribute: Attribute, line: Line, source: Source, called: Called) -> NDArray[np.int64]:
-    """Code of every record on a line; that of a missing value where one of its attributes has none that is declared."""
-    parts = [_counted(table, each, source, called)[0] for each in line.of]
-    codes, _ = attribute.encode(numbers_of(line, parts))
-    return np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)
 
 
 def _meant(attribute: Attribute) -> str:

@@ -58,11 +58,6 @@ def _solve_group(
     return store.put_if_absent(kept, np.concatenate([weight, load, [cost]]), {"queries": int(group.size)})
 
 
-def _read_group(store: Store, stored: StoredArray) -> tuple[Matrix, Matrix, float]:
-    values, size = store.read(stored), stored.facts["queries"]
-    return values[:size], values[size:-1], float(values[-1])
-
-
 _T = TypeVar("_T")
 
 LONG_SECONDS = 30.0
@@ -160,7 +155,9 @@ class Planning:
         queries = _decomposed(store, engine, gram, f"{name}/queries")
         groups = separation(np.array(queries.facts["costs"]), group_size)
         work, told = partial(_solve_group, store, queries, name, groups, tolerance), self.telling("groups of eigen-queries")
-        solved = [_read_group(store, part) for part in engine.map(work, list(range(len(groups))), on_done=told)]
+        parts = engine.map(work, list(range(len(groups))), on_done=told)
+        rows = ((store.read(part), part.facts["queries"]) for part in parts)
+        solved = [(values[:size], values[size:-1], float(values[-1])) for values, size in rows]
         weights = merged_weights(groups, solved, tolerance, ignore)
         found = self.largest(designed, store.read(queries), weights, gram, float(queries.facts["bound"]))
         store.delete(name)
@@ -219,7 +216,8 @@ def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequ
     """
     found = [separate_tables_bound(workload)] if norm == "l1" else []
     if _over_cells(workload, norm):
-        found.append(_laplace_bound(context, workload))
+        work, name = Planning(context), name_of(workload, "laplace", "bounds")  # a run plans more than once
+        found += work.found_once(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))[0].tolist()
     if _of_products(workload, norm, compared):
         found.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])
     return max((bound for bound in found if bound > 0), default=None)
@@ -238,13 +236,6 @@ def _over_cells(workload: Workload, norm: Norm) -> bool:
 def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:
     certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
     return not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
-
-
-def _laplace_bound(context: Context, workload: Workload) -> float:
-    """``laplace_bound``, computed once: a run plans more than once."""
-    work, name = Planning(context), name_of(workload, "laplace", "bounds")
-    values, _ = work.found_once(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))
-    return float(values[0])
 
 
 def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:

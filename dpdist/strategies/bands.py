@@ -109,7 +109,9 @@ def fitted(asked: Matrix, persons: Visitors, width: int, start: Matrix) -> Matri
     reading = Filtered(asked)
     given = np.pad(start[:width], (0, max(0, width - start.size)))
     if width <= persons.separation or persons.most == 1:
-        counts = _steps_that_reach(persons, width)
+        # in how many of a person's steps each coefficient is within the series, where these are as early as they can be
+        ends = persons.steps - persons.separation * np.arange(persons.most)
+        counts = (np.arange(width)[:, None] < ends).sum(axis=1).astype(np.float64)
 
         def alone(listed: Matrix) -> tuple[float, Matrix]:
             error, slope = reading.log_error(listed)
@@ -162,12 +164,6 @@ def _least(objective: Objective, start: Matrix, steps: int) -> Matrix:
     """The coefficients at which L-BFGS stops."""
     found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20})
     return np.asarray(found.x)
-
-
-def _steps_that_reach(persons: Visitors, width: int) -> Matrix:
-    """Of each coefficient in how many of a person's steps it is within the series, where these are as early as they can be."""
-    ends = persons.steps - persons.separation * np.arange(persons.most)
-    return np.asarray((np.arange(width)[:, None] < ends).sum(axis=1), dtype=np.float64)
 
 
 def _unit(n: int) -> Matrix:

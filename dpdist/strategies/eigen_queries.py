@@ -105,7 +105,10 @@ def eigen_design(
     if principal is not None:
         weights = principal_weights(squares, costs, principal, tolerance, on_step)
     elif group_size is not None:
-        weights = _separated(squares, costs, group_size, tolerance, on_step)
+        groups = separation(costs, group_size)
+        rows = (linear.contiguous(linear.columns(squares, group)) for group in groups)
+        solved = [group_weights(own, costs[group], tolerance) for own, group in zip(rows, groups, strict=True)]
+        weights = merged_weights(groups, solved, tolerance, on_step)
     else:
         weights = program_1(squares, costs, tolerance=tolerance, on_step=on_step, start=start)
     return designed(queries, weights, gram, bound, complete=complete)
@@ -255,12 +258,6 @@ def merged_weights(
     for group, (own, _, _), factor in zip(groups, solved, factors.weight, strict=True):
         weight[group] = own * factor
     return Weights(weight, factors.cost, factors.lower_bound, factors.dual, factors.stop, factors.products)
-
-
-def _separated(squares: Matrix, costs: Matrix, size: int, tolerance: float, on_step: OnStep) -> Weights:
-    groups = separation(costs, size)
-    solved = [group_weights(linear.contiguous(linear.columns(squares, group)), costs[group], tolerance) for group in groups]
-    return merged_weights(groups, solved, tolerance, on_step)
 
 
 def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:

@@ -224,7 +224,8 @@ def _evaluate(asked: _Factored, weights: Matrix) -> _Point:
     """Both bounds from one eigen-decomposition of K = R H R', R'R the gram of the queries and H that of the cells."""
     of_queries, of_cells = weights[: asked.queries], weights[asked.queries :]
     root, exact = _root(asked.gram(of_queries))
-    gram = (root * of_cells) @ root.T if asked.columns is None else _sandwich(root @ asked.columns, of_cells)
+    factor = root if asked.columns is None else root @ asked.columns
+    gram = (factor * of_cells) @ factor.T
     values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
     trace = float(roots.sum())
@@ -251,10 +252,6 @@ def _evaluate(asked: _Factored, weights: Matrix) -> _Point:
     if float(variances.max()) >= found.upper:
         return found
     return replace(found, upper=float(variances.max()), mixing=mixing / length, total=float(variances.sum()))
-
-
-def _sandwich(factor: Matrix, weights: Matrix) -> Matrix:
-    return np.asarray((factor * weights) @ factor.T)
 
 
 def _root(gram: Matrix) -> tuple[Matrix, bool]:
