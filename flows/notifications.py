@@ -19,11 +19,9 @@ def notify(facts: dict[str, Any]) -> None:
     url = os.environ.get(NOTIFY_URL)
     if not url:
         return
-    aside(
-        lambda: _post(url, json.dumps(facts).encode()), NOTIFY_SECONDS
-    )  # a server that answers a byte a second is left alone
 
+    def post() -> None:
+        request = urllib.request.Request(url, data=json.dumps(facts).encode(), headers={"content-type": "application/json"})
+        urllib.request.urlopen(request, timeout=NOTIFY_SECONDS).close()
 
-def _post(url: str, data: bytes) -> None:
-    request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
-    urllib.request.urlopen(request, timeout=NOTIFY_SECONDS).close()
+    aside(post, NOTIFY_SECONDS)  # a server that answers a byte a second is left alone

@@ -112,7 +112,8 @@ class Attribute:
         if self.named is None:
             object.__setattr__(self, "named", bool(self.labels) or self.times is not None)
         if self.times is not None and not self.labels:
-            object.__setattr__(self, "labels", self._time_labels(self.times))
+            steps = TimeLabels(self.times, open_ends=self.outside == "clip", extra=self.extra)
+            object.__setattr__(self, "labels", steps if isinstance(self.edges, EvenEdges) else tuple(steps))
             return
         if isinstance(self.edges, EvenEdges) and not self.labels:
             object.__setattr__(self, "labels", BinLabels(self.edges, open_ends=self.outside == "clip", extra=self.extra))
@@ -132,10 +133,6 @@ class Attribute:
                 f"attribute {self.name!r}: {taken!r} is a declared value, and no label of 'missing', 'other' or 'total'; choose another"
             )
         object.__setattr__(self, "labels", labels + self.extra)
-
-    def _time_labels(self, times: Times) -> Sequence[str]:
-        labels = TimeLabels(times, open_ends=self.outside == "clip", extra=self.extra)
-        return labels if isinstance(self.edges, EvenEdges) else tuple(labels)
 
     def _check_categories(self) -> None:
         if len(set(self.categories)) != len(self.categories):
@@ -289,7 +286,8 @@ class Attribute:
             beyond = (numbers < first) | (numbers >= last)
             inside = np.where(beyond if missing is None else beyond | missing, first, numbers)
             codes = np.floor((inside - first) / self.edges.width).astype(np.int64)
-            codes -= inside < first + codes * float(self.edges.width)  # put right against the very edges
+            # put right against the very edges
+            codes -= inside < first + codes * float(self.edges.width)
             codes += inside >= first + (codes + 1) * float(self.edges.width)
             return np.where(beyond, np.where(numbers < first, -1, self.values), codes), missing
         if not self._even_steps:

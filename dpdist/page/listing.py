@@ -125,13 +125,10 @@ def first_rows(listed: Sequence[ListedGroup]) -> list[tuple[str, str, str, str]]
         if len(out) >= FIRST_ROWS:
             break
         answer, error, _, low, high = (column[each.shown] for column in each.numbers)
-        for query, *row in zip(each.queries, answer, error, low, high, strict=True):
-            out.append((query, plain(row[0], 1), _interval(*row[2:]), _error(row[1])))
+        for query, value, off, *ends in zip(each.queries, answer, error, low, high, strict=True):
+            told = say("not known") if math.isnan(off) else plain(off, 2)
+            out.append((query, plain(value, 1), _interval(*ends), told))
     return out[:FIRST_ROWS]
-
-
-def _error(error: float) -> str:
-    return say("not known") if math.isnan(error) else plain(error, 2)
 
 
 def _interval(low: float, high: float) -> str:

@@ -125,7 +125,8 @@ class Database:
     def __init__(self, url: sa.engine.URL, tell: Tell, patience: float | None = None) -> None:
         self.patience = OUTAGE_SECONDS if patience is None else patience
         self.sqlite = url.get_backend_name() == "sqlite"
-        self._engine = _sqlite(url) if self.sqlite else _postgresql(url)
+        kept = {"isolation_level": "SERIALIZABLE", "pool_pre_ping": True, "hide_parameters": True}
+        self._engine = _sqlite(url) if self.sqlite else sa.create_engine(url, **kept)
         self._tell = tell
 
     def transaction(self, work: Callable[[Connection], _T]) -> _T:
@@ -313,10 +314,6 @@ _AWAY_SIGNS = (
     "no such file or directory",  # the socket of a local server that is not there yet
 )
 """Failures to connect come without a code: psycopg tells them in libpq's words only."""
-
-
-def _postgresql(url: sa.engine.URL) -> Engine:
-    return sa.create_engine(url, isolation_level="SERIALIZABLE", pool_pre_ping=True, hide_parameters=True)
 
 
 @lru_cache(maxsize=16)

@@ -114,7 +114,8 @@ def named_in(connection: Any, sql: str) -> list[str]:
     """The files that a SELECT names as tables, where the database has no table of that name. Raises: InvalidSpec for two of one name."""
     ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
     known = {name for (name,) in connection.execute("SELECT lower(table_name) FROM information_schema.tables").fetchall()}
-    found = list(dict.fromkeys(name for name in _tables(json.loads(parsed)) if _is_file(name) and name.lower() not in known))
+    files = (name for name in _tables(json.loads(parsed)) if name.endswith("/") or row_format(name) is not None)
+    found = list(dict.fromkeys(name for name in files if name.lower() not in known))
     if len({name.lower() for name in found}) < len(found):
         raise InvalidSpec(
             "'records.sql' names files that differ in capitals alone, which are one table to DuckDB; rename one of them"
@@ -132,10 +133,6 @@ def _tables(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for each in node:
             yield from _tables(each)
-
-
-def _is_file(name: str) -> bool:
-    return name.endswith("/") or row_format(name) is not None
 
 
 def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -95,7 +94,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         asked["rule"] = RULE
     if planned.grid.done is not None:
         asked["done"] = planned.grid.done
-    wanted = _wanted(planned, measured, asked)
+    processing = digest_of("post-processing", asked)[:16]
+    wanted = Wanted(f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}", options.integer)
     found = _kept(context, wanted)
     if found is not None:
         return found
@@ -148,14 +148,6 @@ def _by_answers(
 
 
 FITTING = "fitting non-negative answers, and simulating what that does to the errors"
-
-
-def _wanted(planned: Plan, measured: StoredArray, asked: dict[str, Any]) -> Wanted:
-    """Where the answers to a measurement are kept, by what is done to them."""
-    processing = digest_of("post-processing", asked)
-    return Wanted(
-        f"answers/{planned.job.release}-{measured.digest[:16]}-{processing[:16]}", planned.job.outputs.postprocess.integer
-    )
 
 
 def _kept(context: Context, wanted: Wanted) -> Answers | None:

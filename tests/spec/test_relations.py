@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,8 @@ def test_relations_are_refused_with_the_line_and_what_is_allowed(
 
 def test_running_sums_ask_what_prefixes_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
-    monkeypatch.setattr("dpdist.workloads.ranges.PREFIXES", 18)
+    ranges = importlib.import_module("dpdist.workloads.ranges")  # the package has a function of that name
+    monkeypatch.setattr(ranges, "PREFIXES", 18)
     sums = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
     assert type(sums.blocks[0].factors[-1]) is not type(prefixes.blocks[0].factors[-1])
     np.testing.assert_allclose(sums.unweighted.dense(), prefixes.unweighted.dense(), atol=1e-12)

@@ -69,11 +69,13 @@ def _guarantee(content: Content) -> dict[str, Any]:
         {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
     )
     attributes = "; ".join(f"{name}: {facts['values']}" for name, facts in certificate["method"]["attributes"].items())
+    known = next((text for text in certificate["post_processing"] if text.startswith("public counts")), None)
+    plain = f"The declared attributes and queries; {known}." if known else "None but the declared attributes and queries."
     return {
         "dp_variant": {
             "variant_name": "Pure DP" if pure else variant,
             "data_domain": f"Multisets of {certificate['method']['counted']} with the declared attributes {attributes}.",
-            "unprotected_quantities": _unprotected(certificate),
+            "unprotected_quantities": plain,
         },
         "privacy_loss": {
             "privacy_unit": privacy["unit"],
@@ -163,9 +165,3 @@ def _justification(mechanism: dict[str, Any]) -> str:
     among = len(mechanism["compared"])
     chosen = f"chosen among {among} by predicted error" if among > 1 else "set by the publisher"
     return f"The mechanism was {chosen}, before any record was read.{certified}"
-
-
-def _unprotected(certificate: dict[str, Any]) -> str:
-    """Quantities that are published without noise."""
-    known = next((text for text in certificate["post_processing"] if text.startswith("public counts")), None)
-    return f"The declared attributes and queries; {known}." if known else "None but the declared attributes and queries."
