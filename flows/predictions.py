@@ -46,7 +46,8 @@ def print_predicted(groups: Sequence[Predicted], least: str | None) -> None:
 
     told = any(each.share is not None for each in groups)
     widths = [f"± {each.half_width:,.4g}" for each in groups[:GROUPS]]
-    half = Column("95 % half width", min_width=max(map(len, widths), default=0))  # a narrow terminal must cut no number
+    # a narrow terminal must cut no number
+    half = Column("95 % half width", min_width=max(map(len, widths), default=0))
     table = Table("group", "answers", half, "of", *(["of a usual answer"] if told else []), box=None, pad_edge=False)
     for each, width in zip(groups, widths, strict=False):
         share = (

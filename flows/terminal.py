@@ -105,7 +105,8 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
     mechanism = certificate["mechanism"]
     columns = ["mechanism", "RMSE", "worst answer", "squared error over its bound"]
     columns += ["effort"] if efforts else []
-    words = ((each, max(map(len, each.split()))) for each in columns)  # a narrow terminal cuts no word
+    # a narrow terminal cuts no word
+    words = ((each, max(map(len, each.split()))) for each in columns)
     table = Table(*(Column(each, overflow="fold", min_width=width) for each, width in words), box=None, pad_edge=False)
     for row in mechanism["compared"]:
         gap = "not certified" if row["gap"] is None else over_bound(row["gap"])

@@ -114,7 +114,8 @@ def read_around(
     seen = [fourier(work, each, on_done) for each in measured]
     for each in filters:
         asked = spectrum_of(work, each, given.points, on_done)
-        least = NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), asked.values))  # |H|^2 up to here is rounding error
+        # |H|^2 up to here is rounding error
+        least = NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), asked.values))
         squares = work.fold(partial(_reading_squares, asked.times, least), asked.values, given.values)
         error = math.sqrt(math.fsum(squares) / given.points)
         through = partial(_read_through, least)

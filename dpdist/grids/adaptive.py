@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Domain, Layout
@@ -96,7 +97,8 @@ class AdaptiveGrid(Grid):
         return Noise(LAPLACE, laplace_scale(4 * longest(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
-        windows, gram = min(WINDOW_VALUES, layout.size**2), layout.size**2  # of intervals, and of as many buckets as cells
+        # of intervals, and of as many buckets as cells
+        windows, gram = min(WINDOW_VALUES, layout.size**2), layout.size**2
         values = HELD_COPIES * (self.rows + layout.size) + WINDOW_COPIES * windows + GRAM_COPIES * gram
         return StageBytes(8 * values, answer_bytes(workload, 8 * gram))
 
@@ -233,7 +235,7 @@ def best_tree(gram: Matrix) -> tuple[Matrix, Matrix]:
 
 def _tree_cost(gram: Matrix, ends: Matrix, weights: Matrix) -> float:
     precision = ListedRanges(gram.shape[0], ends).weighted_gram((weights / 2.0**GRID_BITS) ** 2)
-    return float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos", check_finite=False)))
+    return float(np.trace(lapack.solve(precision, gram, assume_a="pos")))
 
 
 def reduced(workload: Workload, stops: Matrix) -> Workload:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.arrays.vector import Constant, Held, LazyVector, Vector, held, scaled
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Domain, Layout
@@ -83,7 +83,7 @@ def _joined(workload: Workload, parts: Sequence[tuple[Grid, Matrix, Noise]]) -> 
         [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks() or ()]
     )
     values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in parts])
-    squares, vectors = scipy.linalg.eigh(rows.T @ rows, check_finite=False)
+    squares, vectors = lapack.eigh(rows.T @ rows)
     kept = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
     inverse = (vectors[:, kept] / squares[kept]) @ (vectors[:, kept].T @ rows.T)
     basis = integer_basis(workload)
@@ -200,8 +200,9 @@ class DenseGrid(Grid):
         found = self.least_squares(workload)
         assert found.basis is not None
         assert found.inverse is not None
-        squares, vectors = scipy.linalg.eigh(found.basis.gram(), check_finite=False)
-        asked = squares > squares.size * np.finfo(float).eps * squares[-1]  # what nobody asks for may have an error of 2^15
+        squares, vectors = lapack.eigh(found.basis.gram())
+        # what nobody asks for may have an error of 2^15
+        asked = squares > squares.size * np.finfo(float).eps * squares[-1]
         return float((squares[asked] @ np.square(vectors[:, asked].T @ found.inverse)).sum())
 
     def answers(
@@ -391,7 +392,7 @@ def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Op
     basis = integer_basis(workload)
     if basis.operator is not None:
         over_cells = basis.columns(np.arange(operator.shape[1]))
-        mixing = scipy.linalg.lstsq(over_cells.T, rows.T, check_finite=False)[0].T
+        mixing = lapack.lstsq(over_cells.T, rows.T)[0].T
         if float(np.abs(mixing @ over_cells - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
             return basis.operator, completed(mixing, norm, spare)
     return Identity(operator.shape[1]), completed(rows, norm, spare)
@@ -415,12 +416,12 @@ def completed(mixing: Matrix, norm: Norm = "l2", least: float = 0.0) -> Matrix:
     rows, columns = mixing.shape
     if rows == columns:
         return mixing
-    _, singular, right = scipy.linalg.svd(mixing, full_matrices=True, check_finite=False)
+    _, singular, right = lapack.svd(mixing, full_matrices=True)
     rank = int((singular > max(rows, columns) * np.finfo(float).eps * singular[0]).sum())
     if rank == columns:
         return mixing
     if norm == "l1":
-        *_, order = scipy.linalg.qr(mixing, mode="economic", pivoting=True, check_finite=False)
+        *_, order = lapack.qr(mixing, mode="economic", pivoting=True)
         largest = float(np.abs(mixing).sum(axis=0).max())
         return np.vstack([mixing, max(COMPLETION_L1, least) * largest * np.eye(columns)[order[rank:]]])
     largest = float(np.sqrt(np.einsum("ij,ij->j", mixing, mixing).max()))

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
@@ -246,9 +247,9 @@ def inverse_where_asked(rows: Matrix, asked: Callable[[], Matrix]) -> Matrix:
 def left_inverse(rows: Matrix) -> Matrix:
     """The pseudo-inverse of a matrix of full column rank. Raises: InvalidInput when it has not."""
     if rows.shape[0] == rows.shape[1]:
-        return np.asarray(scipy.linalg.inv(rows, check_finite=False))
-    q, r = scipy.linalg.qr(rows, mode="economic", check_finite=False)
+        return np.asarray(lapack.inv(rows))
+    q, r = lapack.qr(rows, mode="economic")
     diagonal = np.abs(np.diag(r))
     if rows.shape[0] < rows.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
         raise InvalidInput("the strategy does not determine every cell; choose another mechanism for this workload")
-    return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
+    return np.asarray(lapack.solve_triangular(r, q.T))

@@ -198,7 +198,8 @@ class FilterGrid(SeriesGrid):
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         if self.form is Form.STORED:
             return StageBytes(shard_bytes(max(layout.size, self.rows)), slab_bytes(worker_bytes, 4 * self.rows))
-        return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))  # limbs and their spectra
+        # limbs and their spectra
+        return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))
 
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         if self.form is Form.STORED:

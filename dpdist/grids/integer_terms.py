@@ -246,5 +246,6 @@ def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
 
 def distinct_columns(factor: Matrix) -> Matrix:
     """The different columns of a factor, a row each."""
-    found, _ = np.unique(factor.T, axis=0, return_counts=True)  # without counts NumPy imports its masked arrays
+    # without counts NumPy imports its masked arrays
+    found, _ = np.unique(factor.T, axis=0, return_counts=True)
     return found

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Basis, Workload
@@ -201,7 +202,7 @@ def _pivoted(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
     for _ in range(PIVOTS):
         x, kept = np.zeros(linear.size), np.flatnonzero(positive)
         if kept.size:
-            x[kept] = scipy.linalg.solve(gram[np.ix_(kept, kept)], linear[kept], assume_a="pos", check_finite=False)
+            x[kept] = lapack.solve(gram[np.ix_(kept, kept)], linear[kept], assume_a="pos")
         slope = gram[:, kept] @ x[kept] - linear
         wrong = np.where(positive, x < -ROUNDING * float(np.abs(x).max(initial=0.0)), slope < -slack)
         count = int(wrong.sum())
@@ -215,7 +216,7 @@ def _pivoted(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
             wrong[: int(np.flatnonzero(wrong)[-1])] = False
         positive = positive ^ wrong
     root = np.linalg.cholesky(gram)
-    target = scipy.linalg.solve_triangular(root, linear, lower=True, check_finite=False)
+    target = lapack.solve_triangular(root, linear, lower=True)
     return np.asarray(scipy.optimize.nnls(root.T, target, maxiter=100 * linear.size)[0])
 
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.grids.space import (
     TOLERANCE,
     Functionals,
@@ -117,7 +117,7 @@ class RowSpace(MeasuredSpace):
             return np.asarray(coordinates / self.mixing)
         if self._triangle is not None:
             q, r = self._triangle
-            return np.asarray(scipy.linalg.solve_triangular(r, coordinates.T, trans="T", check_finite=False).T @ q.T)
+            return np.asarray(lapack.solve_triangular(r, coordinates.T, trans="T").T @ q.T)
         left, singular, right = self._decomposed
         inside = coordinates @ right.T
         lost = np.abs(inside @ right - coordinates).max()
@@ -150,14 +150,14 @@ class RowSpace(MeasuredSpace):
         """The rows as Q R, None where they do not determine everything."""
         if self.measured_rows.shape[0] < self.measured_rows.shape[1]:
             return None
-        q, r = scipy.linalg.qr(self.measured_rows, mode="economic", check_finite=False)
+        q, r = lapack.qr(self.measured_rows, mode="economic")
         diagonal = np.abs(np.diag(r))
         return (q, r) if diagonal.min() > 1e-10 * diagonal.max() else None
 
     @cached_property
     def _decomposed(self) -> tuple[Matrix, Matrix, Matrix]:
         """The rows as U S V', without what is rounding error."""
-        left, singular, right = scipy.linalg.svd(self.measured_rows, full_matrices=False, check_finite=False)
+        left, singular, right = lapack.svd(self.measured_rows, full_matrices=False)
         kept = singular > max(self.measured_rows.shape) * np.finfo(float).eps * singular[0]
         return left[:, kept], singular[kept], right[kept]
 

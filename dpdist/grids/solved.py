@@ -13,8 +13,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.grids.measured_tables import MeasuredTables
 from dpdist.grids.product_space import Cells, ProductSpace, WideCircle
 from dpdist.grids.row_space import RowSpace, Subsets
@@ -73,7 +73,8 @@ def solved(space: MeasuredSpace, *, normal: bool) -> Solved | None:
     Args:
         normal: whether the noise is normal, so that nobody needs to know of how many draws the noise in an answer is made.
     """
-    if isinstance(space, (MeasuredTables, SeparateProducts)):  # a question is read from one of them, never from all together
+    # a question is read from one of them, never from all together
+    if isinstance(space, (MeasuredTables, SeparateProducts)):
         return None
     if isinstance(space, ProductSpace):
         return _of_products(space, normal=normal)
@@ -145,14 +146,14 @@ def _of_rows(space: RowSpace, *, normal: bool) -> Solved | None:
 
 def _inverted(rows: Matrix, values: Matrix, *, normal: bool) -> dict[str, Any]:
     """What makes weights of coordinates. Normal noise that is rotated is the same noise, and takes half as many numbers."""
-    left, singular, right = scipy.linalg.svd(rows, full_matrices=True, check_finite=False)
+    left, singular, right = lapack.svd(rows, full_matrices=True)
     rank = int((singular > max(rows.shape) * np.finfo(float).eps * singular[0]).sum())
     if rank < rows.shape[1]:
         inverse = right[:rank].T / singular[:rank]
         rotated = (inverse, left[:, :rank].T @ values) if normal else (inverse @ left[:, :rank].T, values)
         return {"matrix": rotated[0], "values": rotated[1], "outside": right[rank:].T}
-    q, r = scipy.linalg.qr(rows, mode="economic", check_finite=False)
-    inverse = scipy.linalg.solve_triangular(r, np.eye(rank), check_finite=False)
+    q, r = lapack.qr(rows, mode="economic")
+    inverse = lapack.solve_triangular(r, np.eye(rank))
     if normal:
         return {"matrix": inverse, "values": q.T @ values, "triangular": True}
     return {"matrix": inverse @ q.T, "values": values}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
@@ -95,7 +95,7 @@ class TriangularGrid(SeriesGrid):
     def errors(self, workload: Workload) -> Matrix:
         """The standard error of every step for noise of deviation 1."""
         factor, (each,) = self.factor.astype(np.float64), filters_of(workload)
-        inverse = scipy.linalg.solve_triangular(factor, np.eye(self.steps), lower=True, overwrite_b=True, check_finite=False)
+        inverse = lapack.solve_triangular(factor, np.eye(self.steps), lower=True, overwrite_b=True)
         spread = np.tril(each.matvec(inverse))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", spread, spread)))
 
@@ -106,7 +106,7 @@ class TriangularGrid(SeriesGrid):
         (each,) = filters_of(workload)
         factor = self.factor.astype(np.float64)
         z = held(measured).reshape(self.steps, self.series).astype(np.float64)
-        read = each.matvec(scipy.linalg.solve_triangular(factor, z, lower=True, check_finite=False))
+        read = each.matvec(lapack.solve_triangular(factor, z, lower=True))
         both = (read, np.repeat(self.errors(workload)[:, None], self.series, axis=1))
         answers, deviations = (Held(self._in_order(values)) for values in both)
         return Transformed(answers, spread=deviations)

@@ -234,7 +234,8 @@ class Product(Operator):
     def row_norms_squared(self) -> Matrix:
         if not isinstance(self.right, Marginal):
             return super().row_norms_squared()
-        return self.left.row_norms_squared() * (self.right.shape[1] // self.right.shape[0])  # cells that each entry is for
+        # cells that each entry is for
+        return self.left.row_norms_squared() * (self.right.shape[1] // self.right.shape[0])
 
     def column_norms_squared(self) -> Matrix:
         if not isinstance(self.right, Marginal):

@@ -94,7 +94,8 @@ def _write_folder(content: Content, folder: Path, seal: Seal, spread: TaskMap | 
     except OSError as error:
         if not folder.exists():
             raise could_not_write(folder, error, "the release is measured and charged") from None
-        _check_same(folder, content.certificate, seal, folder)  # another run of the same release was faster
+        # another run of the same release was faster
+        _check_same(folder, content.certificate, seal, folder)
 
 
 def _upload(content: Content, place: Bucket, seal: Seal, spread: TaskMap | None, notes: Notes | None) -> None:

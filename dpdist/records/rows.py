@@ -120,7 +120,8 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
         else:
             parts = [_counted(table, each, source, called)[0] for each in attribute.line.of]
             codes, moved = attribute.encode(numbers_of(attribute.line, parts))[0], 0
-            codes = np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)  # one of its attributes has no declared value
+            # one of its attributes has no declared value
+            codes = np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)
         lost |= codes < 0
         if attribute.amounts is None:
             clipped += moved
@@ -186,6 +187,7 @@ def _steps(column: pa.ChunkedArray, attribute: Attribute, times: Times, kind: Co
         known = times.of_texts(encoded.dictionary.to_pylist() or [""])
     except InvalidInput as error:
         raise Unconvertible(f"cannot be counted: {error}") from None
-    if attribute.outside == "clip" or kind in ("date", "time"):  # a text that is no date lies on neither side
+    # a text that is no date lies on neither side
+    if attribute.outside == "clip" or kind in ("date", "time"):
         known[np.isinf(known)] = np.nan
     return np.append(known, np.nan)[arrow.places_of(encoded)]

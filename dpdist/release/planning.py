@@ -216,7 +216,8 @@ def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequ
     """
     found = [separate_tables_bound(workload)] if norm == "l1" else []
     if _over_cells(workload, norm):
-        work, name = Planning(context), name_of(workload, "laplace", "bounds")  # a run plans more than once
+        # a run plans more than once
+        work, name = Planning(context), name_of(workload, "laplace", "bounds")
         found += work.found_once(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))[0].tolist()
     if _of_products(workload, norm, compared):
         found.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])

@@ -157,7 +157,8 @@ def _groups(
             every = usual(workload, block, records, whole, steps)
             counted = usual(workload, block, records * kept, cut, steps)
         if every > 0:
-            lost = 0.0 if math.isclose(every, counted) else every - counted  # both are sums of rounded numbers
+            # both are sums of rounded numbers
+            lost = 0.0 if math.isclose(every, counted) else every - counted
             yield OfGroup(each.group, each.unit, each.half_width, every, lost)
     yield from _standard_deviations(planned, records * kept, whole, cut)
 
@@ -216,7 +217,8 @@ def _distinct(groups: Distribution, cells: int, number: int, limit: int) -> floa
     With d groups after j cells, the next cell is in a new group with probability (groups - d) together / (cells - j).
     """
     together = cells / number
-    chances, told = np.zeros(limit + 1), np.arange(limit + 1)  # of 0, 1, ... groups; of the last number or more
+    # of 0, 1, ... groups; of the last number or more
+    chances, told = np.zeros(limit + 1), np.arange(limit + 1)
     chances[0], found = 1.0, 0.0
     for taken, weight in enumerate(_by_number(groups, cells)):
         found += float(weight * (chances @ told))
@@ -250,7 +252,8 @@ def added_up(kept: Matrix, amounts: Distribution, most: float, step: float) -> f
     places = amounts.values * (PARTS / most)
     below = np.floor(places).astype(np.int64)
     parts = np.zeros(max(int(below.max()) + 2, PARTS))
-    np.add.at(parts, below, amounts.weights * (below + 1 - places))  # of each number the two next to it, with its mean
+    # of each number the two next to it, with its mean
+    np.add.at(parts, below, amounts.weights * (below + 1 - places))
     np.add.at(parts, below + 1, amounts.weights * (places - below))
     grid, sums, found = np.arange(PARTS) * (most / PARTS), np.zeros(PARTS), 0.0
     sums[0] = 1.0

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.strategies import linear
@@ -73,9 +73,9 @@ def _is_table(block: Block) -> bool:
 
 def _along_axes(gram: Matrix, shares: Matrix) -> tuple[Matrix, Matrix]:
     """The eigenvalues l of S that are not 0, from the largest on, and the columns of W along its eigenvectors, (rank, n)."""
-    values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+    values, vectors = lapack.eigh(gram)
     columns = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    squares, vectors = scipy.linalg.eigh((columns * shares) @ columns.T, check_finite=False)
+    squares, vectors = lapack.eigh((columns * shares) @ columns.T)
     rank = int((squares > squares.size * np.finfo(float).eps * squares[-1]).sum())
     return squares[::-1][:rank], vectors.T[::-1][:rank] @ columns
 
@@ -85,8 +85,9 @@ def _missed(columns: Matrix, shares: Matrix, damped: Matrix) -> Matrix:
     lengths = np.linalg.norm(damped[:, None] * columns, axis=0)
     scaled = np.divide(shares, lengths, out=np.zeros_like(shares), where=lengths > 0)
     product = damped[:, None] * ((columns * scaled) @ columns.T)
-    found = scipy.linalg.eigvalsh((product + product.T) / 2, check_finite=False)
-    found -= found.size * np.finfo(float).eps * np.abs(found).max()  # never more than the true ones
+    found = lapack.eigvalsh((product + product.T) / 2)
+    # never more than the true ones
+    found -= found.size * np.finfo(float).eps * np.abs(found).max()
     return np.concatenate([np.cumsum(found)[::-1], [0.0]])
 
 
@@ -151,7 +152,7 @@ def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, flo
     """
     gram = gram_of(workload)
     n = gram.shape[0]
-    values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+    values, vectors = lapack.eigh(gram)
     singular = np.sqrt(np.maximum(values, 0.0))
     kept = values > n * np.finfo(float).eps * values[-1]
     largest = 1.0 if theta > 0 else float((vectors[:, kept] ** 2).sum(axis=1).max())
@@ -169,7 +170,7 @@ def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
     Source: LRM (VLDB 2012), Lemmas 3 and 4.
     """
     gram = gram_of(workload)
-    values = scipy.linalg.eigvalsh(gram, check_finite=False)
+    values = lapack.eigvalsh(gram)
     kept = values[values > gram.shape[0] * np.finfo(float).eps * values[-1]]
     upper, lower = float(kept.size * kept.sum()), hardt_talwar(gram)
     return upper, lower, upper / lower
@@ -185,7 +186,7 @@ def hardt_talwar(workload: Workload | Matrix) -> float:
     Source: LRM (VLDB 2012), Lemma 4.
     """
     gram = gram_of(workload)
-    values = scipy.linalg.eigvalsh(gram, check_finite=False)
+    values = lapack.eigvalsh(gram)
     singular = np.sqrt(values[values > gram.shape[0] * np.finfo(float).eps * values[-1]])
     rank = singular.size
     log_volume = rank * math.log(2.0) - math.lgamma(rank + 1) + float(np.log(singular).sum())
@@ -278,5 +279,5 @@ def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:
 
 def _met_by(precision: Matrix, gram: Matrix) -> Matrix:
     """diag(X^-1 V X^-1), which the dual weights are at an optimum X of full rank."""
-    inverse = scipy.linalg.pinvh(precision, rtol=1e-11, check_finite=False)
+    inverse = lapack.pinvh(precision, rtol=1e-11)
     return np.asarray(np.maximum(np.einsum("ij,jk,ki->i", inverse, gram, inverse, optimize=True), 0.0))

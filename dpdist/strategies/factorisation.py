@@ -58,7 +58,8 @@ def low_rank(
     """
     if norm not in ("l2", "l1"):
         raise InvalidInput(f"the norm is 'l2' (Gaussian noise) or 'l1' (Laplace noise), found {norm!r}")
-    gram = gram_in_place(workload) if norm == "l2" else gram_of(workload)  # L1 balls are projected onto by NumPy
+    # L1 balls are projected onto by NumPy
+    gram = gram_in_place(workload) if norm == "l2" else gram_of(workload)
     factor = _factor(gram)
     rank = int(factor.shape[0])
     rows = inner if inner is not None else max(rank, round(1.2 * rank))

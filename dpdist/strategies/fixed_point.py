@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.strategies import linear
 from dpdist.strategies.barrier import conjugate_gradients
@@ -73,7 +73,7 @@ class Path:
         if len(self.points) > 1:
             moved = np.diff(np.array(self.points), axis=0).T
             changed = np.diff(np.array(self.residuals), axis=0).T
-            mix = scipy.linalg.lstsq(changed, self.residuals[-1], cond=1e-8, check_finite=False)[0]
+            mix = lapack.lstsq(changed, self.residuals[-1], cond=1e-8)[0]
             step = step - (moved + RELAXATION * changed) @ mix
         return np.asarray(self.points[-1] + np.clip(step, -5.0, 5.0))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
 from dpdist.grids.terms import Term
 from dpdist.operators import Dense, Matrix, Operator, Total, Tree
@@ -114,18 +115,18 @@ def _confirmed(gram: Matrix, theta: Matrix, cost: float) -> bool:
     """Whether a cost is that of its queries: of very long ones, as of a workload that asks for a total alone, rounding leaves nothing."""
     lengths = 1.0 + theta.sum(axis=0)
     try:
-        inner = scipy.linalg.cho_factor(np.eye(gram.shape[0]) + theta.T @ theta, check_finite=False)
+        inner = lapack.cho_factor(np.eye(gram.shape[0]) + theta.T @ theta)
     except np.linalg.LinAlgError:
         return False
-    direct = float(np.trace(scipy.linalg.cho_solve(inner, lengths[:, None] * gram * lengths, check_finite=False)))
+    direct = float(np.trace(lapack.cho_solve(inner, lengths[:, None] * gram * lengths)))
     return cost > 0 and abs(direct - cost) <= CONFIRMED * cost
 
 
 def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
     """tr(S V S M) and its gradient in Theta, (p, n): products of n x n with n x p matrices only."""
     lengths = 1.0 + theta.sum(axis=0)
-    inner = scipy.linalg.cho_factor(np.eye(theta.shape[0]) + theta @ theta.T, check_finite=False)
-    solved = scipy.linalg.cho_solve(inner, theta, check_finite=False)  # Theta M = (I + Theta Theta')^-1 Theta
+    inner = lapack.cho_factor(np.eye(theta.shape[0]) + theta @ theta.T)
+    solved = lapack.cho_solve(inner, theta)  # Theta M = (I + Theta Theta')^-1 Theta
     weighted = gram * lengths  # V S
     scaled = lengths[:, None] * weighted
     over = scaled @ theta.T  # S V S Theta'

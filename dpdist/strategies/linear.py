@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Matrix
 
@@ -118,7 +119,7 @@ def reversed_columns(matrix: Array) -> Array:
 def eigh(matrix: Array, *, overwrite: bool = False) -> tuple[Matrix, Array]:
     """Eigenvalues in ascending order, on the host, and eigenvectors as columns."""
     if is_numpy(matrix):
-        values, vectors = scipy.linalg.eigh(matrix, driver="evd", overwrite_a=overwrite, check_finite=False)
+        values, vectors = lapack.eigh(matrix, driver="evd", overwrite_a=overwrite)
         return values, vectors
     values, vectors = namespace(matrix).linalg.eigh(matrix)
     return on_host(values), vectors
@@ -135,7 +136,7 @@ def largest_eigenvalue(matrix: Array) -> float:
     """The largest eigenvalue of a symmetric matrix."""
     if is_numpy(matrix):
         last = matrix.shape[0] - 1
-        return float(scipy.linalg.eigvalsh(matrix, subset_by_index=[last, last], check_finite=False)[0])
+        return float(lapack.eigvalsh(matrix, subset_by_index=[last, last])[0])
     return float(eigenvalues(matrix)[-1])
 
 
@@ -143,7 +144,7 @@ def cholesky(matrix: Array) -> Array:
     """Upper triangular R with R'R the matrix. Raises: NotPositiveDefinite."""
     if is_numpy(matrix):
         try:
-            return scipy.linalg.cholesky(matrix, lower=False, check_finite=False)
+            return lapack.cholesky(matrix, lower=False)
         except scipy.linalg.LinAlgError as error:
             raise NotPositiveDefinite(INDEFINITE) from error
     return _checked_factor(matrix)
@@ -176,7 +177,7 @@ class Factored:
     def solve(self, right: Array) -> Array:
         """The solution of matrix x = right."""
         if isinstance(self.held, tuple):
-            return scipy.linalg.cho_solve(self.held, right, check_finite=False)
+            return lapack.cho_solve(self.held, right)
         return namespace(self.held).linalg.solve(self.held, right)
 
 
@@ -186,7 +187,7 @@ def factored(matrix: Array, *, overwrite: bool = False) -> Factored:
         _checked_factor(matrix)
         return Factored(matrix)
     try:
-        return Factored(scipy.linalg.cho_factor(matrix, overwrite_a=overwrite, check_finite=False))
+        return Factored(lapack.cho_factor(matrix, overwrite_a=overwrite))
     except scipy.linalg.LinAlgError as error:
         raise NotPositiveDefinite(INDEFINITE) from error
 
@@ -194,14 +195,14 @@ def factored(matrix: Array, *, overwrite: bool = False) -> Factored:
 def solve_definite(matrix: Array, right: Array) -> Array:
     """The solution of matrix x = right, for a positive definite matrix."""
     if is_numpy(matrix):
-        return scipy.linalg.solve(matrix, right, assume_a="pos", check_finite=False)
+        return lapack.solve(matrix, right, assume_a="pos")
     return namespace(matrix).linalg.solve(matrix, right)
 
 
 def pseudo_inverse(matrix: Array) -> Array:
     """The Moore-Penrose inverse."""
     if is_numpy(matrix):
-        return scipy.linalg.pinv(matrix, check_finite=False)
+        return lapack.pinv(matrix)
     return namespace(matrix).linalg.pinv(matrix)
 
 

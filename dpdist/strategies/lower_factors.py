@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.grids.base import Grid
@@ -43,7 +44,7 @@ class TriangularStrategy(Strategy):
 
     def worst(self, workload: Workload) -> float:
         (each,) = line_of(workload)[2]
-        spread = each.matvec(scipy.linalg.solve_triangular(self.factor, np.eye(each.n), lower=True, check_finite=False))
+        spread = each.matvec(lapack.solve_triangular(self.factor, np.eye(each.n), lower=True))
         return self.unit_error * math.sqrt(float(np.einsum("ij,ij->i", spread, spread).max()))
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
@@ -92,7 +93,7 @@ def triangular(
 def factored(workload: Workload, precision: Matrix, solve: Solve) -> DenseStrategy:
     """The lower triangular factor of a precision, in unit sensitivity, with its cost. Raises: NotPositiveDefinite."""
     try:
-        reversed_factor = scipy.linalg.cholesky(precision[::-1, ::-1], lower=False, check_finite=False)
+        reversed_factor = lapack.cholesky(precision[::-1, ::-1], lower=False)
     except scipy.linalg.LinAlgError as error:
         raise NotPositiveDefinite(
             "the optimal precision of this filter is singular to rounding: no triangular factor; set 'mechanism: square-root'"
@@ -109,7 +110,7 @@ def of_factor(workload: Workload, factor: Matrix, solve: Solve) -> DenseStrategy
 def _cost(workload: Workload, factor: Matrix) -> float:
     """Total variance of one series at noise multiplier 1, for a factor of any length."""
     (each,) = line_of(workload)[2]
-    spread = each.matvec(scipy.linalg.solve_triangular(factor, np.eye(each.n), lower=True, check_finite=False))
+    spread = each.matvec(lapack.solve_triangular(factor, np.eye(each.n), lower=True))
     longest = float(np.einsum("ij,ij->j", factor, factor).max())
     return workload.blocks[0].weight ** 2 * longest * float(np.einsum("ij,ij->", spread, spread))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import GRID_BITS
 from dpdist.grids.dense import completed
@@ -323,7 +324,7 @@ class _DirectionCost:
         weight = np.maximum(solved.solve.dual, 0.0)
         self.dual[axis] = weight
         root = np.sqrt(weight / weight.sum())
-        values, vectors = scipy.linalg.eigh(root[:, None] * centred * root, check_finite=False)
+        values, vectors = lapack.eigh(root[:, None] * centred * root)
         kept = values > values.size * EPSILON * values[-1]
         roots = np.sqrt(values[kept])
         spread = root[:, None] * vectors[:, kept]

@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from dpdist.arrays import lapack
 from dpdist.grids.participations import number_of_chains
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.stability import Distance
@@ -76,9 +77,7 @@ class _TriedRows:
     @cached_property
     def inverse(self) -> Matrix:
         """L^-1."""
-        return np.asarray(
-            scipy.linalg.solve_triangular(self.factor, np.eye(len(self.factor)), lower=True, check_finite=False)
-        )
+        return np.asarray(lapack.solve_triangular(self.factor, np.eye(len(self.factor)), lower=True))
 
     @cached_property
     def solved(self) -> Matrix:
@@ -166,7 +165,8 @@ class _RowSearch:
             np.fill_diagonal(weighed[lag:], both[lag:])
         longest, of_far = chains.logarithm / sharp, -float(pairs @ chains.alone.sum(axis=1))
         mean = float(np.einsum("ij,ij->", weighed, at.near)) + of_far * at.far
-        weighed.ravel()[:: persons.steps + 1] += (longest - mean) / float(alone.sum())  # the smoothing is relative to B
+        # the smoothing is relative to B
+        weighed.ravel()[:: persons.steps + 1] += (longest - mean) / float(alone.sum())
         return longest, weighed, of_far
 
 

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.strategies.base import proven_root_trace
 from dpdist.strategies.proofs import Cells, PersonsBound, listed_columns, mean_of
@@ -54,20 +55,18 @@ class PersonsOptimum:
 
 def root_of(gram: Matrix, mean: Matrix) -> tuple[float, Matrix]:
     """LB^1/2, and rows of the geometric mean of V and M^-1 over it: the strategy of least error for persons of mean square M."""
-    lower = scipy.linalg.cholesky(mean, lower=True, check_finite=False)
-    values, vectors = scipy.linalg.eigh(lower.T @ gram @ lower, check_finite=False, driver="evd")
+    lower = lapack.cholesky(mean, lower=True)
+    values, vectors = lapack.eigh(lower.T @ gram @ lower, driver="evd")
     singular = np.sqrt(np.maximum(values, 0.0))
     total = float(singular.sum())
-    turned = scipy.linalg.solve_triangular(
-        lower, vectors * np.sqrt(singular / total), lower=True, trans=1, check_finite=False
-    )
+    turned = lapack.solve_triangular(lower, vectors * np.sqrt(singular / total), lower=True, trans=1)
     return total, turned.T
 
 
 def persons_bound(gram: Matrix, mean: Matrix) -> float:
     """A number not above LB(M): eigenvalues are taken off what LAPACK may be off by."""
-    lower = scipy.linalg.cholesky(mean, lower=True, check_finite=False)
-    values = scipy.linalg.eigvalsh(lower.T @ gram @ lower, check_finite=False)
+    lower = lapack.cholesky(mean, lower=True)
+    values = lapack.eigvalsh(lower.T @ gram @ lower)
     return proven_root_trace(values) ** 2 * (1 - 1e-12)
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear
@@ -60,10 +61,11 @@ class Chain:
     def spectrum(self, weight: Matrix) -> tuple[Matrix, Matrix, float]:
         """s and U with D_v^1/2 V D_v^1/2 = U diag(s^2) U', and a number that is not above sum(s)."""
         diagonal, beside = self.inverse(weight)
-        values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, beside, lapack_driver="stevd", check_finite=False)
+        values, vectors = lapack.eigh_tridiagonal(diagonal, beside, lapack_driver="stevd")
         off = ROUNDING * EPSILON * _largest(diagonal, beside)
         values = np.maximum(values, off)
-        form = (self.mismatch + COMPARING * EPSILON) * self._trace(weight)  # ||K|| is at most tr K
+        # ||K|| is at most tr K
+        form = (self.mismatch + COMPARING * EPSILON) * self._trace(weight)
         proven = np.sqrt(np.maximum(1.0 / (values + off) - form, 0.0)).sum()
         return 1.0 / np.sqrt(values), vectors, float(proven)
 
@@ -343,7 +345,7 @@ def _from_basis(basis: Basis, operator: SubsetBasis, start: Matrix | None) -> Pr
 
 def _root_diagonal(factor: Matrix) -> Matrix:
     """diag (F'F)^1/2."""
-    values, vectors = scipy.linalg.eigh(factor @ factor.T, driver="evd", overwrite_a=True, check_finite=False)
+    values, vectors = lapack.eigh(factor @ factor.T, driver="evd", overwrite_a=True)
     right = vectors.T @ factor
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
     return np.asarray(np.einsum("ai,ai,a->i", right, right, 1.0 / roots))
@@ -352,13 +354,13 @@ def _root_diagonal(factor: Matrix) -> Matrix:
 def root_of(gram: Matrix) -> Matrix:
     """A factor R with G = R'R of full row rank: Cholesky's where G is safely positive definite, else the spectral one."""
     try:
-        triangle = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+        triangle = lapack.cholesky(gram, lower=False)
     except scipy.linalg.LinAlgError:
         triangle = np.zeros_like(gram)
     diagonal = np.abs(np.diag(triangle))
     if diagonal.min() > 1e-5 * diagonal.max():
         return np.asarray(triangle)
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    values, vectors = lapack.eigh(gram, driver="evd")
     kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
     check_asked(kept.any())
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import completed
@@ -204,9 +205,7 @@ class BlockGrams:
         for asked in sums.values():
             alone = asked.keys() == {None}
             gram = squares[None] if alone else np.sum([each * squares[name] for name, each in asked.items()], axis=0)
-            total += (
-                math.sqrt(asked[None]) if alone else float(_roots(scipy.linalg.eigvalsh(gram, check_finite=False)).sum())
-            )
+            total += math.sqrt(asked[None]) if alone else float(_roots(lapack.eigvalsh(gram)).sum())
         return total**2 * (1 - 1e-12)
 
     def _traces(self, axis: int, q: Matrix, parts: int) -> dict[str, Matrix]:
@@ -216,7 +215,7 @@ class BlockGrams:
         together = np.sum([(u * s) @ u.T / max(float(s.sum()), EPSILON) for s, u in roots.values()], axis=0)
         beside = together - np.outer(q, q @ together)
         beside -= np.outer(beside @ q, q)
-        _, vectors = scipy.linalg.eigh(beside + 2.0 * len(roots) * np.outer(q, q), check_finite=False)  # q comes last
+        _, vectors = lapack.eigh(beside + 2.0 * len(roots) * np.outer(q, q))  # q comes last
         starts = np.unique(np.rint(np.geomspace(1, q.size, parts)).astype(int))[:-1]
         spread = {name: s @ (u.T @ vectors[:, ::-1]) ** 2 for name, (s, u) in roots.items()}
         return {name: np.add.reduceat(each, [0, *starts]) for name, each in spread.items()}
@@ -279,7 +278,7 @@ def _part(gram: Matrix, weights: Matrix) -> _AtWeights:
 
 def _root(square: Matrix) -> tuple[Matrix, Matrix]:
     """Eigenvalues, rounded down, and eigenvectors of a square's root."""
-    values, vectors = scipy.linalg.eigh(square, check_finite=False)
+    values, vectors = lapack.eigh(square)
     return _roots(values), vectors
 
 

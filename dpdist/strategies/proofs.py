@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 
 Cells = tuple[int, ...]
@@ -59,7 +60,7 @@ class MarkovChain:
                 np.fill_diagonal(visited, first)
                 together += visited
         else:
-            later = scipy.linalg.solve_triangular(np.eye(self.steps) - onward, np.eye(self.steps), check_finite=False)
+            later = lapack.solve_triangular(np.eye(self.steps) - onward, np.eye(self.steps))
             together = (first @ later)[:, None] * later
         mean = (1.0 - SINGLE) * (together + np.triu(together, 1).T)
         return np.asarray(mean + SINGLE / self.steps * np.eye(self.steps))

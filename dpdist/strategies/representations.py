@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import scipy
 
+from dpdist.arrays import lapack
 from dpdist.grids.adaptive import adaptive_grid
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.characters import character_grid
@@ -38,10 +38,10 @@ FAR_FROM_DEPENDENT = 1e-6
 def _inverse(matrix: Matrix) -> Matrix:
     """The pseudo-inverse; of columns that are far from dependent by a QR decomposition, in a fraction of the time."""
     if matrix.shape[0] >= matrix.shape[1]:
-        q, r = scipy.linalg.qr(matrix, mode="economic", check_finite=False)
+        q, r = lapack.qr(matrix, mode="economic")
         diagonal = np.abs(np.diag(r))
         if diagonal.min() > FAR_FROM_DEPENDENT * diagonal.max():
-            return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
+            return np.asarray(lapack.solve_triangular(r, q.T))
     return np.asarray(np.linalg.pinv(matrix))
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.arrays.past import padded_coefficients
 from dpdist.grids.participations import CHAINS, fitting, followed_back, number_of_chains
 from dpdist.operators import Matrix, Toeplitz
@@ -141,7 +142,8 @@ class _ChainSearch:
         chain, total, sums = self._at(roots)
         bound, root = root_of(self.gram, chain.mean_square())
         of_first, of_onward = slopes(chain, root.T @ root)
-        ended = -np.bincount(self.rows, chain.onward * of_onward, size)  # a row's probabilities are divided by their sum
+        # a row's probabilities are divided by their sum
+        ended = -np.bincount(self.rows, chain.onward * of_onward, size)
         of_first = of_first - chain.first @ of_first
         slope = np.concatenate([of_first / total, ended / sums, (of_onward + ended[self.rows]) / sums[self.rows]])
         return -2.0 * math.log(bound), -2.0 * roots * slope
@@ -157,7 +159,7 @@ def slopes(chain: MarkovChain, precision: Matrix) -> tuple[Matrix, Matrix]:
 def _uncounted(chain: MarkovChain, onward: Matrix, pairs: Matrix) -> tuple[Matrix, Matrix]:
     """With G = (1 - P)^-1 the mean is sum_ij p_i G_ij Y_ij, p = first G."""
     unit = np.eye(chain.steps)
-    later = scipy.linalg.solve_triangular(unit - onward, unit, check_finite=False)
+    later = lapack.solve_triangular(unit - onward, unit)
     visits = chain.first @ later
     first = later @ np.einsum("ij,ij->i", pairs, later)
     product = scipy.linalg.blas.dtrmm

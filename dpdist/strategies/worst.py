@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
+from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, Product
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, ignore, proven_root_trace, queries_of
@@ -186,7 +187,7 @@ def _asked(workload: Workload) -> _Factored:
         )
         columns = basis.columns(basis.representatives)
     whole = _Factored(basis, parts, basis.rank, None, columns)
-    values, vectors = scipy.linalg.eigh(whole.gram(np.ones(whole.queries)), driver="evd", check_finite=False)
+    values, vectors = lapack.eigh(whole.gram(np.ones(whole.queries)), driver="evd")
     kept = values > values.size * EPSILON * max(float(values[-1]), 0.0)
     if not kept.any():
         raise InvalidInput(
@@ -226,13 +227,13 @@ def _evaluate(asked: _Factored, weights: Matrix) -> _Point:
     root, exact = _root(asked.gram(of_queries))
     factor = root if asked.columns is None else root @ asked.columns
     gram = (factor * of_cells) @ factor.T
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
+    values, vectors = lapack.eigh(gram, driver="evd", overwrite_a=True)
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
     trace = float(roots.sum())
     mixing = (vectors.T @ root) / np.sqrt(roots)[:, None]  # X = (mixing B)' (mixing B)
     over_cells = mixing if asked.columns is None else mixing @ asked.columns
     squares = np.einsum("ai,ai->i", over_cells, over_cells)
-    back = scipy.linalg.solve_triangular(root, vectors * np.sqrt(roots), check_finite=False)
+    back = lapack.solve_triangular(root, vectors * np.sqrt(roots))
     inverse = back @ back.T
     variances = asked.variances(inverse)
     ratios = np.concatenate([variances, squares]) / trace
@@ -264,7 +265,7 @@ def _root(gram: Matrix) -> tuple[Matrix, bool]:
     for _ in range(8):
         try:
             shifted = gram if ridge == 0.0 else gram + ridge * np.eye(gram.shape[0])
-            return np.asarray(scipy.linalg.cholesky(shifted, lower=False, check_finite=False)), ridge == 0.0
+            return np.asarray(lapack.cholesky(shifted, lower=False)), ridge == 0.0
         except scipy.linalg.LinAlgError:
             ridge = max(10.0 * ridge, gram.shape[0] * EPSILON * scale)
     raise InvalidInput("the gram of the queries is not positive semidefinite; a workload holds finite rows")
@@ -282,6 +283,6 @@ def _accelerated(points: list[Matrix], steps: list[Matrix], weights: Matrix) -> 
         moved = np.diff(np.array(points), axis=0).T
         changed = np.diff(np.array(steps), axis=0).T
         norm = np.sqrt(weights)
-        mix = scipy.linalg.lstsq(norm[:, None] * changed, norm * step, cond=1e-8, check_finite=False)[0]
+        mix = lapack.lstsq(norm[:, None] * changed, norm * step, cond=1e-8)[0]
         step = np.clip(step - (moved + changed) @ mix, -LARGEST_STEP, LARGEST_STEP)
     return np.asarray(points[-1] + step)
