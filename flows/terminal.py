@@ -35,7 +35,7 @@ class Screen(Console):
     """A console that prints texts as users wrote them: a category may be called [/x]."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+        super().__init__(stderr=stderr, highlight=False, markup=False)
         if not (self.is_terminal or os.environ.get("COLUMNS")):
             self.width = UNBROKEN
 

@@ -113,6 +113,7 @@ def test_the_operator_alone_is_told_that_every_record_was_dropped(
     told = CommandLine(monkeypatch, capsys)("run", str(path))
     assert told.code in (0, None)
     assert ("every record was dropped" in told.err) is warned
+    assert "[bold" not in told.err
     assert "every record" not in told.out
     assert not any(b"every record was dropped" in content for content in small.tree(Path(folder)).values())
 
