@@ -215,7 +215,7 @@ def with_suppression(content: Content, digits: int) -> Content:
     counts = zip(blocks, content.counted or (True,) * len(blocks), strict=True)
     hidden = list(dict.fromkeys(block.name for block, counted in counts if counted and block.name not in seen))
     errors = (np.round(content.error.read(*part)[compared], digits + 2) for part, compared in parts)
-    predicted = rule.predicted(errors, content.certificate["privacy"]["noise"])
+    predicted = rule.predicted(errors)
     facts = {
         **rule.facts,
         "shown": shown,

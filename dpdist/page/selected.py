@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpdist.operators import Matrix
+from dpdist.privacy.distributions import GAUSSIAN, Kind
 
 TAILS = (0.025, 0.975)
 FARTHEST = 40.0
@@ -51,18 +52,18 @@ def end(above: Matrix, share: float, tail: Callable[[Matrix], Matrix]) -> Matrix
     return low
 
 
-def adjusted(answers: Matrix, errors: Matrix, limits: Matrix, noise: str, extra: float = 0.0) -> tuple[Matrix, Matrix]:
+def adjusted(answers: Matrix, errors: Matrix, limits: Matrix, noise: Kind, extra: float = 0.0) -> tuple[Matrix, Matrix]:
     """Both ends of 95 % intervals of answers, given that each is shown because it is at least its limit.
 
     Under Laplace noise answers hold sums of many draws, whose distribution lies between that of one draw and a normal one: the interval
     holds those of both.
 
     Args:
-        noise: Gaussian or Laplace.
+        noise: its kind.
         extra: what is added to both sides: half a count for whole numbers.
     """
     above = np.maximum(answers - limits, 0.0) / errors
-    tails = (normal_tail,) if noise == "Gaussian" else (normal_tail, laplace_tail)
+    tails = (normal_tail,) if noise is GAUSSIAN else (normal_tail, laplace_tail)
     low, high = ([end(above, share, tail) for tail in tails] for share in TAILS)
     least, most = np.minimum.reduce(low), np.maximum.reduce(high)
     least = np.where(least <= -FARTHEST + 1e-6, -np.inf, least)
@@ -75,7 +76,7 @@ def given_shown(
     usual: tuple[Matrix, Matrix],
     limits: Matrix,
     compared: Matrix,
-    noise: str,
+    noise: Kind,
     extra: float,
 ) -> tuple[Matrix, Matrix]:
     """Both ends of intervals of answers, given that those which are compared are at least their limits.

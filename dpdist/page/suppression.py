@@ -15,7 +15,7 @@ from dpdist.language import say
 from dpdist.operators import Matrix
 from dpdist.page.rows import NUMBERS
 from dpdist.page.selected import given_shown
-from dpdist.privacy.distributions import NORMAL_95
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, NORMAL_95, Kind
 
 DROPPED = 0.025
 """From ``sure_from`` on at most this share of the rows of mean error is dropped."""
@@ -56,7 +56,7 @@ class Suppression:
     The decision is a function of published numbers, so it is post-processing and costs nothing.
 
     Attributes:
-        noise: Gaussian or Laplace.
+        noise: its kind.
         extra: half a count where answers are whole numbers: what their intervals have on both sides beyond the noise.
 
     Raises: InvalidInput for a negative ``below`` or ``at``.
@@ -64,7 +64,7 @@ class Suppression:
 
     below: float
     at: float = 2.0
-    noise: str = field(default="Gaussian", kw_only=True)
+    noise: Kind = field(default=GAUSSIAN, kw_only=True)
     extra: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -95,39 +95,36 @@ class Suppression:
         """The least answers that are shown, by their standard errors."""
         return np.asarray(self.below + self.at * errors)
 
-    def predicted(self, errors: Iterable[Matrix], noise: str) -> SuppressionRates:
+    def predicted(self, errors: Iterable[Matrix]) -> SuppressionRates:
         """How often this errs for answers with these standard errors, given in parts.
 
         Answers hold sums of many draws. Under Laplace noise their tails lie between those of one draw and of a normal
         distribution: the worse of the two is predicted.
-
-        Args:
-            noise: Gaussian or Laplace.
         """
         zero = double = total = 0.0
         rows = 0
         for part in errors:
-            zero += float(_above(self.below + self.at * part, part, noise).sum())
-            double += float(_above(self.below - self.at * part, part, noise).sum())
+            zero += float(_above(self.below + self.at * part, part, self.noise).sum())
+            double += float(_above(self.below - self.at * part, part, self.noise).sum())
             total += float(part.sum())
             rows += part.size
         one = np.ones(1)
-        sure = max(NORMAL_95, -math.log(2 * DROPPED) / math.sqrt(2.0) if noise == "Laplace" else 0.0)
+        sure = max(NORMAL_95, -math.log(2 * DROPPED) / math.sqrt(2.0) if self.noise is LAPLACE else 0.0)
         return SuppressionRates(
             zero / rows,
-            float(_above(self.at * one, one, noise)[0]),
+            float(_above(self.at * one, one, self.noise)[0]),
             double / rows,
             self.below + (self.at + sure) * total / rows,
         )
 
 
-def _above(height: Matrix, errors: Matrix, noise: str) -> Matrix:
+def _above(height: Matrix, errors: Matrix, noise: Kind) -> Matrix:
     """The probability that noise exceeds a height; an answer without noise never strays."""
     import scipy.special
 
     steps = np.divide(height, errors, out=np.where(height > 0, np.inf, -np.inf), where=errors > 0)
     normal = scipy.special.ndtr(-steps)
-    if noise == "Gaussian":
+    if noise is GAUSSIAN:
         return np.asarray(normal)
     tail = 0.5 * np.exp(-math.sqrt(2.0) * np.abs(steps))
     return np.asarray(np.maximum(normal, np.where(steps > 0, tail, 1.0 - tail)))
@@ -188,7 +185,7 @@ def suppressed(table: pa.Table, *, below: float, at: float = 2.0, certificate: M
         certificate: of the release.
     Raises: InvalidInput for a negative ``below`` or ``at``, or a table without rows.
     """
-    mechanism, noise = certificate["mechanism"], certificate["privacy"]["noise"]
+    mechanism, noise = certificate["mechanism"], Kind(certificate["privacy"]["noise"].lower())
     rule = Suppression(below, at, noise=noise, extra=0.5 if mechanism["rounded"] else 0.0)
     errors = table["standard_error"].to_numpy()
     if not errors.size:
@@ -197,7 +194,7 @@ def suppressed(table: pa.Table, *, below: float, at: float = 2.0, certificate: M
     fitted = any(text.startswith("the non-negative") for text in certificate["post_processing"])
     if not (fitted or mechanism["biased"]):
         kept = _with_intervals(kept, rule, certificate)
-    return Suppressed(kept, rule, table.num_rows, rule.predicted([errors], noise))
+    return Suppressed(kept, rule, table.num_rows, rule.predicted([errors]))
 
 
 def _with_intervals(kept: pa.Table, rule: Suppression, certificate: Mapping[str, Any]) -> pa.Table:

@@ -123,7 +123,7 @@ def publish(
     noisy, about = published_measurements(context, planned, measured)
     made = _statistics(context, planned, measured)
     rule, extra = outputs.postprocess.suppress, 0.5 if outputs.postprocess.integer else 0.0
-    suppression = None if rule is None else Suppression(rule.below, rule.at, noise=planned.noise.kind.label, extra=extra)
+    suppression = None if rule is None else Suppression(rule.below, rule.at, noise=planned.noise.kind, extra=extra)
     asked = zip(planned.workload.blocks, job.workload.answered, strict=False)
     whole = tuple(None if steps is None else WholeSteps.of(block, steps) for block, steps in asked)
     content = Content(

@@ -11,6 +11,7 @@ from scipy import stats
 
 from dpdist.page import report
 from dpdist.page.selected import adjusted, end, laplace_tail, normal_tail
+from dpdist.privacy.distributions import Kind
 from tests import small
 from tests.command_line import CommandLine
 
@@ -44,7 +45,7 @@ def test_shown_answers_are_covered_at_every_size_of_count(noise: str, draws: int
         shown = answers[answers >= limit]
         if shown.size < 400:
             continue
-        low, high = adjusted(shown, np.full(shown.size, error), np.full(shown.size, limit), noise)
+        low, high = adjusted(shown, np.full(shown.size, error), np.full(shown.size, limit), Kind(noise.lower()))
         covered = np.mean((np.maximum(low, 0) <= truth) & (truth <= high))
         spread = SPREAD * np.sqrt(2000 / shown.size)
         assert covered >= 0.95 - spread

@@ -25,6 +25,7 @@ from dpdist.page.charts import Axis, Figure
 from dpdist.page.listing import ListedGroup, first_rows
 from dpdist.page.suppression import Suppression
 from dpdist.privacy import keys
+from dpdist.privacy.distributions import LAPLACE, Kind
 from dpdist.release.story import Release
 from dpdist.spec import load
 from dpdist.spec.output import SuppressSpec
@@ -203,8 +204,8 @@ def test_predicted_shares_hold_for_sums_of_draws(noise: str, draws: int) -> None
     state = np.random.default_rng(draws)
     drawn = (state.normal if noise == "Gaussian" else state.laplace)(0, 1, (400_000, draws)).sum(axis=1)
     drawn *= 15 / (np.sqrt(draws) * (1 if noise == "Gaussian" else np.sqrt(2)))
-    rule, error = Suppression(50, 2), np.full(1, 15.0)
-    predicted = rule.predicted([error], noise)
+    rule, error = Suppression(50, 2, noise=Kind(noise.lower())), np.full(1, 15.0)
+    predicted = rule.predicted([error])
     for truth, share in (
         (0, predicted.shown_at_zero),
         (50, predicted.shown_at_limit),
@@ -223,7 +224,7 @@ def test_predicted_shares_hold_for_sums_of_draws(noise: str, draws: int) -> None
 
 
 def test_an_answer_without_noise_never_strays() -> None:
-    predicted = Suppression(50, 2).predicted([np.zeros(3)], "Laplace")
+    predicted = Suppression(50, 2, noise=LAPLACE).predicted([np.zeros(3)])
     assert (predicted.shown_at_zero, predicted.dropped_at_double) == (0.0, 0.0)
     with pytest.raises(InvalidInput, match="below >= 0"):
         Suppression(-1)
