@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rich.console import Console
 
 from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidSpec
@@ -26,6 +25,7 @@ from dpdist.release.trades import Compared, added_up, compared
 from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
 from dpdist.spec.assume import Distribution
+from flows import terminal
 from tests import small
 from tests.command_line import CommandLine
 
@@ -133,9 +133,8 @@ def test_the_command_prints_them_and_charges_nothing(
 ) -> None:
     spec, command = small.write(home.parent / "data", **ASKED), CommandLine(monkeypatch, capsys)
     monkeypatch.setenv("DPDIST_HOME", str(home))
-    monkeypatch.setattr(
-        "flows.predictions.out", Console(width=200, highlight=False, markup=False)
-    )  # however wide the terminal is
+    monkeypatch.setenv("COLUMNS", "200")  # however wide the terminal is
+    monkeypatch.setattr("flows.predictions.out", terminal.Screen())
     printed = command("plan", str(spec)).out
     assert "assumed, no record was read: 12,000 records; records per person geometric 3; paid lognormal 20 1." in printed
     assert "most_records lost branch (records) sum of paid by branch (EUR) error" in printed
