@@ -20,6 +20,8 @@ POINT = 20
 """Bits after the point at which a tangent's bound is proven."""
 DIAGONALS, FIRST_STEP, NEAR_LARGEST = 40, 0.3, 200.0
 """Diagonals that are tried, how far the first is moved, and how sharply eigenvectors of nearly the largest eigenvalue are told apart."""
+NO_MORE = 1e-9
+"""Part of itself that rounding may add to a floor, and by which signs that are worth another product raise it."""
 ASCENTS = 150
 """Steps towards the point at which the concave function is bounded: any point gives a bound."""
 
@@ -38,20 +40,24 @@ def squared_over_cells(gram: Matrix, most: int, *, replaced: bool) -> int:
     Args:
         gram: G, (cells, cells) int64, exact.
     """
-    cells = gram.shape[0]
-    most = min(most, cells)
-    if replaced:
-        both = _of_two(gram, most)
-        off = gram - np.diag(np.diag(gram))
-        alone = squared_over_cells(gram, most, replaced=False)
-        return min(both, (2 if int(off.min()) >= 0 else 4) * alone)
-    found = _by_number(gram, most)
+    most = min(most, gram.shape[0])
+    alone = _by_number(gram, most)
+    if not replaced:
+        return _of_one(gram, most, alone)
+    both = _of_two(gram, most)
+    off = gram - np.diag(np.diag(gram))
+    times = 2 if int(off.min()) >= 0 else 4
+    return min(both, times * _of_one(gram, most, min(alone, -(-both // times))))
+
+
+def _of_one(gram: Matrix, most: int, known: int) -> int:
+    """The least bound of one person, given one that needs not be raised."""
     if _alike(gram):
-        return found
-    found = min(found, _by_rows(gram, most))
-    if number_of_sets(cells, most) <= LISTED_SETS:
+        return known
+    found = min(known, _by_rows(gram, most))
+    if number_of_sets(gram.shape[0], most) <= LISTED_SETS:
         return min(found, _listed(gram, most))
-    return min(found, _concave(gram, most))
+    return min(found, _concave(gram, most, found))
 
 
 def _alike(gram: Matrix) -> bool:
@@ -117,34 +123,57 @@ def number_of_sets(cells: int, most: int) -> int:
     return sum(math.comb(cells, size) for size in range(1, most + 1))
 
 
-def _concave(gram: Matrix, most: int) -> int:
+def _concave(gram: Matrix, most: int, known: int) -> int:
     """u'G u = D u - u'N u for u of 0 and 1, with N = D - G >= 0: a concave function, below its tangent at any point.
 
     Any diagonal D for which N is not negative, and any point, gives a bound: both are searched for in floating-point numbers, and the bound
-    of those found is proven in whole numbers.
+    of those found is proven in whole numbers. Returns: ``known``, another bound, where no diagonal gives a lower one.
     """
     scale = int(np.diag(gram).max())
-    diagonal, point = _searched(gram / scale, most)
-    return _proven(gram, _proven_diagonal(gram, scale, diagonal), point, most)
+    found = _searched(gram / scale, most, known / scale)
+    return known if found is None else _proven(gram, _proven_diagonal(gram, scale, found[0]), found[1], most)
 
 
-def _searched(real: Matrix, most: int) -> tuple[Matrix, Matrix]:
-    """The diagonal and the point of the least bound: the largest eigenvalue of the rest is added, the rest moved by subgradients."""
+def _searched(real: Matrix, most: int, known: float) -> tuple[Matrix, Matrix] | None:
+    """The diagonal and the point of the least bound: the largest eigenvalue of the rest is added, the rest moved by subgradients.
+
+    Returns: None once no diagonal can give a bound below ``known``, as is mostly seen before the first decomposition.
+    """
     diagonal, best = np.diag(real) / 2.0, math.inf
-    found = diagonal, diagonal
+    found, last = (diagonal, diagonal), np.full(real.shape[0], most / real.shape[0])
     for number in range(DIAGONALS):
+        if _floor(real, last) >= known:
+            return None
         values, vectors = np.linalg.eigh(real - np.diag(diagonal))
         linear = diagonal + float(values[-1])
         bound, lowest, last = _tangent(linear, np.diag(linear) - real, most)
         if bound < best:
             best, found = bound, (linear, lowest)
         near = np.exp(NEAR_LARGEST * (values - values[-1]))
-        slope = last - last**2
+        slope = _between(last)
         slope = slope - slope.sum() * ((vectors**2) @ (near / near.sum()))
         if not slope.any():
             break
         diagonal = diagonal - FIRST_STEP / math.sqrt(number + 1) * linear.mean() * slope / np.abs(slope).max()
     return found
+
+
+def _floor(real: Matrix, point: Matrix) -> float:
+    """What the bound of no diagonal D goes below, by any point p of the sets' convex hull: docs/proofs/index.md has the proof.
+
+    Tangents are above D p - p'N p = sum of D_i p_i (1 - p_i) + p'G p. With x_i^2 = p_i (1 - p_i), whatever the signs of x, N >= 0 gives
+    sum of D_i x_i^2 >= x'G x. Signs of G x in place of those of x make x'G x no smaller.
+    """
+    root = np.sqrt(_between(point))
+    signed, best = root, 0.0
+    while (reached := float(signed @ (product := real @ signed))) > (1.0 + NO_MORE) * best:
+        best, signed = reached, np.copysign(root, product)
+    return (1.0 - NO_MORE) * (best + float(point @ (real @ point)))
+
+
+def _between(point: Matrix) -> Matrix:
+    """p (1 - p): what a diagonal adds at a point that is no set."""
+    return np.asarray(np.maximum(point - point**2, 0.0))
 
 
 def _tangent(linear: Matrix, negative: Matrix, most: int) -> tuple[float, Matrix, Matrix]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -14,6 +15,7 @@ from dpdist.grids import groups as grids
 from dpdist.grids.groups import exact_gram, squared_over_cells
 from dpdist.stability import Distance
 from dpdist.strategies.base import matrix_mechanism_cost
+from dpdist.strategies.fixed import wavelet
 from dpdist.strategies.groups import answers_persons, persons_by_cell
 from dpdist.strategies.lower_factors import over_series
 from dpdist.strategies.persons import _balanced, least_error, length, root_of
@@ -169,9 +171,51 @@ def test_the_concave_bound_is_proven_in_whole_numbers(seed: int) -> None:
 def test_more_diagonals_prove_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 25 cells: the first diagonal is moved by what eigenvectors of nearly the largest eigenvalue say."""
     gram = exact_gram(np.random.default_rng(0).integers(0, 1000, (20, 25)))
-    found = grids._concave(gram, 3)
+    known = 2**40
+    found = grids._concave(gram, 3, known)
     monkeypatch.setattr(grids, "DIAGONALS", 1)
-    assert grids._listed(gram, 3) <= found < grids._concave(gram, 3)
+    assert grids._listed(gram, 3) <= found < grids._concave(gram, 3, known) < known
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "most", "searched"),
+    [
+        (wavelet((4, 6, 5)).matrix(), 3, False),
+        (np.concatenate([np.ones((1, 60)), np.diag(np.linspace(0.2, 0.3, 60))]), 4, False),
+        (np.random.default_rng(1).standard_normal((50, 12)), 8, True),
+    ],
+)
+def test_diagonals_that_cannot_lower_a_bound_are_not_searched_for(
+    rows: np.ndarray, most: int, searched: bool, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No eigen-decomposition where the bound of rows is below what every diagonal gives; the bound is that of the whole search."""
+    gram = exact_gram(np.rint(rows / np.abs(rows).max() * 2**20).astype(np.int64))
+    decompositions, decompose = [], np.linalg.eigh
+    monkeypatch.setattr(grids, "LISTED_SETS", 0)
+    monkeypatch.setattr(np.linalg, "eigh", lambda matrix: decompositions.append(matrix.shape) or decompose(matrix))
+    found = squared_over_cells(gram, most, replaced=replaced)
+    assert bool(decompositions) == searched
+    monkeypatch.setattr(grids, "_floor", lambda real, point: -math.inf)
+    assert squared_over_cells(gram, most, replaced=replaced) == found
+    assert decompositions
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_diagonal_bounds_persons_below_the_floor(seed: int) -> None:
+    """At any point of the convex hull of persons: neither the search's bound, nor that of a diagonal with the largest eigenvalue or row."""
+    state = np.random.default_rng(seed)
+    cells, most = int(state.integers(2, 12)), int(state.integers(1, 4))
+    real = state.standard_normal((cells, 6))
+    real = real @ real.T
+    real /= np.diag(real).max()
+    rows = np.abs(real).sum(axis=1)
+    least = min(
+        grids._tangent(diagonal, np.diag(diagonal) - real, most)[0]
+        for diagonal in (np.full(cells, np.linalg.eigvalsh(real)[-1]), rows, rows + state.random(cells))
+    )
+    points = [np.full(cells, min(1.0, most / cells)), *(min(1.0, most) * state.dirichlet(np.ones(cells)) for _ in range(8))]
+    assert max(grids._floor(real, point) for point in points) <= least
 
 
 @pytest.mark.parametrize(("most", "beyond"), first_of(1, [(1, 1.02), (2, 1.12), (3, 1.1), (8, 1.12)]))
