@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from dpdist.errors import Cancelled, InvalidInput, NotPositiveDefinite
 from dpdist.operators import Haar
-from dpdist.strategies import coa, dual_bound, effort, gaussian, identity, matrix_mechanism_cost, singular_value_bound
+from dpdist.spec import load
+from dpdist.strategies import (
+    barrier,
+    coa,
+    dual_bound,
+    effort,
+    gaussian,
+    identity,
+    matrix_mechanism_cost,
+    singular_value_bound,
+)
 from dpdist.strategies.barrier import evaluate, hessian_product
 from dpdist.strategies.base import Step
 from dpdist.strategies.optimum import hessian_product as primal_hessian_product
@@ -36,6 +46,39 @@ def test_figure_1_of_the_am_paper() -> None:
         assert best.cost(gram) == pytest.approx(best.workload_cost, rel=1e-9)
     homotopy = coa(gram, method="homotopy")
     assert homotopy.workload_cost == pytest.approx(15.0180146, rel=1e-5)
+
+
+def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums with squares and products have many optima: half as many products with the Hessian as with a barrier that goes on falling."""
+    all_of_one = {"marginals": {"ways": [1], "ranges": True}}
+    along = {"ranges": {"of": ["b"]}}
+    total = {"marginals": {"ways": [0]}}
+    asked = load(
+        {
+            "release": "sums",
+            "records": {"path": "records.parquet"},
+            "domain": {"a": {"from": 0, "to": 6}, "b": {"from": 0, "to": 8}},
+            "workload": [
+                total,
+                along,
+                all_of_one,
+                {**total, "correlation": ["p", "q"]},
+                {**along, "mean": "p"},
+                {**all_of_one, "covariance": ["p", "q"]},
+            ],
+            "sums": {"p": {"from": 0, "to": 80, "missing": "drop"}, "q": {"from": 0, "to": 80}},
+            "budget": {"epsilon": 1, "delta": 1e-9},
+            "ledger": {"dataset": "sums", "cap": {"epsilon": 1, "delta": 1e-9}},
+        }
+    ).workload.queries
+    monkeypatch.setattr(barrier, "HESSIAN_CELLS", 0)
+    held = coa(asked).solve
+    monkeypatch.setattr(barrier, "OUTRUN", 0.0)
+    falling = coa(asked).solve
+    assert held is not None
+    assert falling is not None
+    assert held.stop == falling.stop == "converged"
+    assert held.products < 0.6 * falling.products
 
 
 @pytest.mark.parametrize("rank", [3, 6])
