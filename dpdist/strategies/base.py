@@ -15,7 +15,7 @@ from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.totals import Totals
 from dpdist.notebooks import html_table
-from dpdist.operators import Matrix, Operator
+from dpdist.operators import Kronecker, Matrix, Operator
 from dpdist.stability import Distance, Neighbours
 from dpdist.strategies import linear
 from dpdist.strategies.proofs import LargestBound, PersonsBound
@@ -230,9 +230,34 @@ class Strategy(ABC):
 
         Source: Li & Miklau 2012, Prop. 4, scaled to noise multiplier 1.
         """
+        variance = _variance_by_attribute(self.operator, workload)
+        if variance is not None:
+            return UNIT_VARIANCE[self.norm] * self.sensitivity**2 * variance
         precision = self.operator.gram()
         cost = matrix_mechanism_cost(precision, gram_of(workload))
         return laplace_cost(cost, precision, self.l1_sensitivity) if self.norm == "l1" else cost
+
+
+def _variance_by_attribute(strategy: Operator, workload: Workload | Matrix) -> float | None:
+    """tr(V X^-1) of products over attributes, from that of each attribute; None of others, and where X is not safely definite."""
+    if not isinstance(strategy, Kronecker) or not isinstance(workload, Workload):
+        return None
+    if tuple(factor.shape[1] for factor in strategy.factors) != workload.domain.shape:
+        return None
+    queries = [(block.weight, block.operator(workload.domain.shape, scaled=True)) for block in workload.blocks]
+    spectra = [linear.eigh(factor.gram()) for factor in strategy.factors]
+    if any(values[0] <= SAFELY * values[-1] for values, _ in spectra):
+        return None
+    total = 0.0
+    for weight, asked in queries:
+        if not isinstance(asked, Kronecker):
+            return None
+        traces = (
+            (linear.column_products(vectors, factor.gram() @ vectors) / values).sum()
+            for factor, (values, vectors) in zip(asked.factors, spectra, strict=True)
+        )
+        total += weight**2 * math.prod(map(float, traces))
+    return total
 
 
 def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
@@ -270,6 +295,8 @@ def proven_root_trace(values: Matrix) -> float:
     return float(np.sqrt(np.maximum(kept - rounding, 0.0)).sum())
 
 
+SAFELY = 1e-8
+"""Least eigenvalue of an attribute's precision, in its largest, that is no rounding."""
 EXPLICIT = "dp.workloads.explicit(array)"
 
 

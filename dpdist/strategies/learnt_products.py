@@ -89,6 +89,7 @@ class Learnt:
 def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500, on_step: OnStep = ignore) -> Learnt:
     """The p-Identity strategy of least cost that several starts, all of one shape, lead to."""
     scale = float(np.trace(gram)) or 1.0
+    unit = gram / scale
     best, theta = 2.0 * float(np.trace(gram)), np.zeros((0, gram.shape[0]))
     history: list[Step] = []
     stop: Stop = "converged"
@@ -96,7 +97,7 @@ def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500,
         shape = point.shape
 
         def value(flat: Matrix, shape: tuple[int, ...] = shape) -> tuple[float, Matrix]:
-            cost, gradient = cost_and_gradient(gram / scale, flat.reshape(shape))
+            cost, gradient = cost_and_gradient(unit, flat.reshape(shape))
             return cost, gradient.ravel()
 
         bounds = scipy.optimize.Bounds(0.0, np.inf)
@@ -104,7 +105,7 @@ def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500,
         found = scipy.optimize.minimize(value, point.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         stop = "iteration limit" if found.nit >= max_iterations else "converged"
         cost = 2.0 * scale * float(found.fun)
-        if cost < best and _confirmed(gram / scale, found.x.reshape(shape), float(found.fun)):
+        if cost < best and _confirmed(unit, found.x.reshape(shape), float(found.fun)):
             best, theta = cost, found.x.reshape(shape)
         history.append(Step(len(history) + 1, best, float("inf")))
         on_step(replace(history[-1], checkpoint=theta))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.base import Norm
 from dpdist.mechanisms.planner import candidates, why_not
 from dpdist.operators import Haar, Tree
 from dpdist.strategies import (
@@ -21,6 +22,7 @@ from dpdist.strategies import (
     identity,
     laplace,
     laplace_bound,
+    linear,
     low_rank,
     wavelet,
 )
@@ -50,6 +52,24 @@ WORKLOADS: dict[str, Workload] = {
     "marginals": marginals((3, 4, 2), (1, 2)),
     "random marginals": random_marginals((3, 2, 2, 3), 5),
 }
+
+
+@pytest.mark.parametrize("name", ["2-d ranges", "marginals", "random marginals", "weighted", "boxes"])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_costs_of_products_are_found_attribute_by_attribute(name: str, norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of dense algebra, from decompositions of single attributes; queries that are no products need all cells."""
+    boxes = ranges((3, 4, 2))
+    named = {**WORKLOADS, "weighted": union(boxes, marginals((3, 4, 2), (0, 1)), weights=(1.0, 3.0))}
+    workload, decomposed, decompose = named[name], [], linear.eigh
+    monkeypatch.setattr(linear, "eigh", lambda matrix: decomposed.append(matrix.shape[0]) or decompose(matrix))
+    for made in (wavelet, hierarchical):
+        strategy = made(workload.domain.shape, workload, norm=norm)
+        largest = workload.shape[1] if name == "boxes" else max(workload.domain.shape)
+        assert max(decomposed) == largest
+        rows = strategy.matrix()
+        variance = np.trace(workload.gram() @ np.linalg.inv(rows.T @ rows))
+        columns = np.abs(rows).sum(axis=0) if norm == "l1" else np.linalg.norm(rows, axis=0)
+        assert strategy.workload_cost == pytest.approx((2 if norm == "l1" else 1) * columns.max() ** 2 * variance, rel=1e-12)
 
 
 def baselines(workload: Workload) -> list[Strategy]:
