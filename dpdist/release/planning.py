@@ -17,8 +17,8 @@ from dpdist.machine.engine import Engine
 from dpdist.machine.store import Store, StoredArray
 from dpdist.mechanisms.base import DENSE_CELLS, Request
 from dpdist.mechanisms.kept import name_of
-from dpdist.mechanisms.planner import alternatives
-from dpdist.mechanisms.registry import mechanism_of
+from dpdist.mechanisms.planner import alternatives, considered
+from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.operators import Matrix
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
@@ -82,8 +82,20 @@ def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
     needs, work = mechanism.effort(asked.queries), Planning(context)
     if needs.nominal_seconds > LONG_SECONDS:
         told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s"
+        others = ", ".join(repr(each) for each in _sooner(job, name, norm))
+        told += f"; set 'mechanism: auto', which compares {others}, for less" if others else ""
         work.tell(f"{told}; a strategy solved before is read back")
     return mechanism.plan(request, work)
+
+
+def _sooner(job: Job, name: str, norm: Norm) -> list[str]:
+    """What ``auto`` would compare in less time than a mechanism takes that was asked for by its name, and that it leaves out."""
+    asked = job.workload
+    others = considered(AUTO, norm, asked.queries, asked.limits, job.setting)
+    if asked.mechanism == AUTO or name in others:
+        return []
+    seconds = {each: mechanism_of(each).effort(asked.queries).nominal_seconds for each in (name, *others)}
+    return [each for each in others if seconds[each] < seconds[name]]
 
 
 @dataclass(frozen=True)

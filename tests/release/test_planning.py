@@ -1,0 +1,47 @@
+"""What a plan says before it starts what takes long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dpdist.mechanisms import optimised
+from dpdist.release import planning
+from dpdist.release.plan import plan
+from dpdist.spec import load
+from tests.properties.compositions import context_of_all
+
+PURE, GAUSSIAN = {"epsilon": 1}, {"epsilon": 1, "delta": 1e-9}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "budget", "told"),
+    [
+        ("p-identity", PURE, "about 0 s; set 'mechanism: auto', which compares "),
+        ("low-rank", GAUSSIAN, "about 0 s; set 'mechanism: auto', which compares 'coa', "),
+        ("coa", GAUSSIAN, "about 0 s; a strategy"),
+        ("auto", GAUSSIAN, "about 0 s; a strategy"),
+    ],
+)
+def test_what_takes_long_is_said_before_it_starts_with_what_spares_it(
+    mechanism: str, budget: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mechanism that was asked for by its name, and that ``auto`` leaves out for others which take less."""
+    lines: list[str] = []
+    context = replace(context_of_all(), progress=lambda _, line: lines.append(line))
+    monkeypatch.setattr(planning, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(optimised, "LEARNT_CELLS", 8)
+    asked = {
+        "release": "long",
+        "records": {"path": "records.parquet"},
+        "domain": {"a": {"from": 0, "to": 15}},
+        "workload": [{"ranges": {"of": ["a"]}}],
+        "mechanism": mechanism,
+        "budget": budget,
+        "ledger": {"dataset": "long", "cap": budget},
+    }
+    plan(context, load(asked))
+    assert lines[0].startswith("optimising")
+    assert told in lines[0]
