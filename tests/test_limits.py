@@ -54,7 +54,6 @@ WHY_NOT = {
     "mechanisms.base.DENSE_CELLS": COMPARED,
     "mechanisms.base.REACH_BYTES": COMPARED,
     "mechanisms.optimised.LOW_RANK_CELLS": COMPARED,
-    "mechanisms.optimised.LEARNT_CELLS": COMPARED,
     "mechanisms.filters.STREAM_STEPS": COMPARED,
     "page.measurement.MOST_ENTRIES": "beyond it the queries are not written down, and the verifier says so",
     "page.measurement.MOST_SMALL": "in how many bytes whole numbers are written: both ways are read alike",
