@@ -31,10 +31,11 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
-MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 1024, 26, 2**16
-MOST_SHOWN, MOST_SLOW = 2**14, 2**20
+MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 2**14, 26, 2**16
+MOST_SHOWN, MOST_COMPARED = 2**14, 2**33
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
-answers that are shown because they are large; products of whole numbers that do not fit into 64 bits."""
+answers that are shown because they are large; steps of comparing columns number by number. Pairs are compared where the release
+compared them (``dpdist/grids/columns.py``): a bound in place of the greatest distance would call a right claim wrong."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 DAMAGED = (
     *(ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError),
@@ -296,21 +297,32 @@ def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
     near(matrix.dtype.kind, "i", what="rows in whole numbers: ")
     columns = np.unique(matrix, axis=1)
     few(columns.size, 2**22, "a strategy")
-    longest = max(int(length) for length in (np.abs(columns.astype(object)) ** power).sum(axis=0))
-    if longest >= 2**61 and columns.size * columns.shape[1] <= MOST_SLOW:
-        columns = columns.astype(object)
-    elif columns.shape[1] > MOST_PAIRS or longest >= 2**61:
-        return longest, -longest, 2**power * longest
-    if power == 1:
+    (rows, count), longest = columns.shape, max(map(int, (np.abs(columns.astype(object)) ** power).sum(axis=0)))
+    if power == 1 and longest < 2**61 and columns.size * count <= MOST_COMPARED:
         return longest, 0, max(int(np.abs(columns - each[:, None]).sum(axis=0).max()) for each in columns.T)
-    inner = columns.T @ columns
-    own = inner.diagonal()
-    return longest, int(inner.min()), max(longest, int((own[:, None] + own - 2 * inner).max()))
+    if power == 1 or count > MOST_PAIRS or longest >= 2**76 or rows > 2**20:
+        return longest, -longest, 2**power * longest
+    high, low = (columns >> 16).astype(np.float64), (columns & 0xFFFF).astype(np.float64)
+    own = [each.sum(axis=0).astype(np.int64) for each in (high * high, 2 * high * low, low * low)]
+    least, farthest = longest, longest
+    for some in (slice(start, start + 256) for start in range(0, count, 256)):
+        a, b = high[:, some].T, low[:, some].T
+        inner = [each.astype(np.int64) for each in (a @ high, a @ low + b @ high, b @ low)]  # exact: below 2^53
+        least = min(least, extreme(inner, np.min))
+        farthest = max(farthest, extreme([o[some, None] + o - 2 * each for o, each in zip(own, inner, strict=True)], np.max))
+    return longest, least, farthest
+
+
+def extreme(parts: Sequence[Array], choose: Callable[[Array], Any]) -> int:
+    """The least or the largest of numbers that are 2^32, 2^16 and 1 times three whole ones, and may not fit into 64 bits."""
+    first, rest = (parts[0] << 16) + parts[1] + (parts[2] >> 16), parts[2] & 0xFFFF
+    found = choose(first)
+    return int(found) * 2**16 + int(choose(rest[first == found]))
 
 
 def moved(factor: Along, power: int, replaced: int) -> tuple[int, int, int]:
     """``columns_of`` a factor; of a long circle, whose columns are turned ones of each other, from its coefficients."""
-    if factor.filter is None or factor.size <= MOST_PAIRS:
+    if factor.filter is None or factor.size <= MOST_CELLS:
         return columns_of(factor.dense, power)
     near(factor.filter[0].dtype.kind, "i", what="rows in whole numbers: ")
     if replaced:

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from dpdist import verify
+from dpdist.grids.columns import sensitivity_squared
+from dpdist.operators import Identity
 
 
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("more", [0, 1], ids=["as many as are compared", "one more"])
-def test_columns_are_compared_up_to_the_limit_and_bounded_above_it(power: int, more: int) -> None:
+def test_columns_are_compared_up_to_the_limit_and_bounded_above_it(
+    power: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a single row of numbers all that is recomputed is known; a bound on it promises no more than is true."""
+    monkeypatch.setattr(verify, "MOST_PAIRS", 300)
+    monkeypatch.setattr(verify, "MOST_COMPARED", 300**2)
     count = verify.MOST_PAIRS + more
     row = np.arange(count) - count // 2
     longest, least, farthest = verify.columns_of(row[None, :], power)
@@ -24,6 +30,25 @@ def test_columns_are_compared_up_to_the_limit_and_bounded_above_it(power: int, m
         assert farthest >= true_farthest
     else:
         assert (least, farthest) == (true_least, true_farthest)
+
+
+@pytest.mark.parametrize("largest", [9, 2**20, 2**30, 2**34], ids=["small", "products of 40 bits", "of 60", "of 68"])
+def test_columns_of_large_numbers_are_compared_exactly(largest: int) -> None:
+    """Where their products do not fit into 64 bits, too, and in as many columns as are compared at once and more."""
+    matrix = np.random.default_rng(5).integers(-largest, largest + 1, (3, 270))
+    numbers = matrix.astype(object)
+    inner = numbers.T @ numbers
+    own = inner.diagonal()
+    longest, least, farthest = verify.columns_of(matrix, 2)
+    assert (longest, least) == (max(own), inner.min())
+    assert farthest == max(longest, (own[:, None] + own - 2 * inner).max())
+
+
+def test_a_replaced_record_among_many_cells_is_compared_as_the_release_compares_it() -> None:
+    """Dense rows over 1,156 cells were bounded by four times the longest column, and the release's claim called wrong."""
+    matrix = np.random.default_rng(6).integers(-(2**28), 2**28, (40, 1156))
+    claimed = sensitivity_squared(matrix, Identity(1156), "replace-one")
+    assert verify.columns_of(matrix, 2)[2] <= claimed < 4 * verify.columns_of(matrix, 2)[0]
 
 
 def test_what_queries_can_count_has_the_signs_of_their_entries() -> None:
