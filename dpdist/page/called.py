@@ -14,9 +14,6 @@ from dpdist.page.rows import column_of
 from dpdist.page.words import MOST_LABELS, Words
 from dpdist.workloads import Block, Workload
 
-STEPS_WITH_NUMBERS = ("week", "quarter")
-"""Of a calendar: they are called by their number in the year, not by the day on which they begin."""
-
 
 def with_places(workload: Workload, boundaries: Mapping[str, Boundaries]) -> Workload:
     """The queries with the names of places that their map knows in place of the codes."""
@@ -136,7 +133,4 @@ def _values(domain: Domain, words: Words, place: int) -> dict[str, str]:
     if attribute.amounts is not None or attribute.values > MOST_LABELS:
         return {}
     axis = words.axis(domain, place)
-    if not attribute.named:
-        return dict(zip(attribute.labels, axis.labels, strict=False))
-    dated = attribute.times is not None and axis.clock is not None and axis.clock.step not in STEPS_WITH_NUMBERS
-    return dict(zip(attribute.labels, axis.names, strict=False)) if dated else {}
+    return {} if axis.named else dict(zip(attribute.labels, axis.labels, strict=False))

@@ -253,7 +253,7 @@ def _cumulative(
     where: Reached = "at or below" if axis.unit_steps or axis.named else "below"
     if where == "below":
         reached = [say("below {high}", high=number_text(float(edge))) for edge in edges[1:]]
-        labels = reached if axis.clock is None else labels
+        labels = reached if axis.clock is None else axis.clock.texts(edges[1:])
         edges = np.append(edges[1:], edges[-1] + 0.03 * (edges[-1] - edges[0]))
     closed = replace(axis, edges=edges, labels=labels, open_low=False, open_high=False)
     return Figure(

@@ -152,10 +152,8 @@ def _start(who: str, text: str) -> str:
 
 def _place(figure: Figure, row: int) -> str:
     axis = figure.axis
-    if axis.clock is not None and axis.edges is not None:
-        return axis.clock.text(float(axis.edges[row % len(axis.labels)]))
     name = axis.title.split(" (")[0]
-    return f"{name} {axis.labels[row]}" if not axis.named else str(axis.labels[row])
+    return str(axis.labels[row]) if axis.named or axis.clock is not None else f"{name} {axis.labels[row]}"
 
 
 def _median(figure: Figure, series: int, counted: str) -> str:
@@ -172,7 +170,7 @@ def _median(figure: Figure, series: int, counted: str) -> str:
     first = int(np.argmax(values + half >= (total - spread) / 2))
     sure = values - half >= (total + spread) / 2
     last = int(np.argmax(sure)) if sure.any() else len(values) - 1
-    name = "" if figure.axis.named else f"{figure.axis.title.split(' (')[0]} "
+    name = "" if figure.axis.named or figure.axis.clock is not None else f"{figure.axis.title.split(' (')[0]} "
     ends = {"first": _value(figure, first), "last": _value(figure, last)}
     between = say(", between {first} and {last} for sure", **ends) if first < last else ""
     shown = f"{with_interval(total, float(figure.half[-1, series]))} {counted}"

@@ -6,14 +6,14 @@ import calendar
 import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dpdist.domain import Domain
+from dpdist.domain import Attribute, Domain
 from dpdist.domain.boundaries import Boundaries
 from dpdist.language import group_name, later, recalled, say
 from dpdist.operators import Matrix
@@ -22,6 +22,8 @@ from dpdist.page.numbers import capitalised, listed, number_text
 
 MOST_LABELS = 100_000
 """Bins that are named for readers."""
+STEPS_WITH_NUMBERS = ("week", "quarter")
+"""Of a calendar: they are called by their number in the year, not by the day on which they begin."""
 _HEADINGS = {
     "count": later("{counted} with {told}"),
     "sum": later("Sum of {told}"),
@@ -183,15 +185,20 @@ class Words:
         clock = (
             None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
         )
+        if clock is not None and named and not clock.calls(str(attribute.labels[0])):
+            clock = None  # the publisher has words of their own for the steps
+        elif clock is not None:
+            named = False
+        if clock is not None and attribute.values > MOST_LABELS and picked is not None:
+            found = Axis(shown, attribute.labels, edges, open_ends, open_ends, named, clock).some(picked)
+            assert found.edges is not None
+            return replace(found, labels=clock.texts(found.edges[:-1]))
         if attribute.values > MOST_LABELS:
             labels = attribute.labels  # all: those that are drawn are picked, and only they are made
         elif named:
             labels = attribute.labels[: attribute.values]
         elif clock is not None:
-            labels = tuple(clock.text(float(edge)) for edge in attribute.edges[:-1])
-            if open_ends and len(labels) > 1:
-                low, high = say("{high} or less", high=labels[0]), say("{low} or more", low=labels[-1])
-                labels = (low, *labels[1:-1], high)
+            labels = _time_names(attribute, clock)
         else:
             labels = bin_names(np.asarray(edges, dtype=np.float64), open_ends=open_ends)
         return Axis(shown, labels, edges, open_ends, open_ends, named, clock).some(picked)
@@ -213,6 +220,16 @@ def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:
         names[0] = say("{high} or less", high=texts[0]) if whole else say("under {high}", high=texts[1])
         names[-1] = say("{low} or more", low=texts[-2])
     return tuple(names)
+
+
+def _time_names(attribute: Attribute, clock: Clock) -> tuple[str, ...]:
+    """What readers call steps of time: days, or numbers of weeks and quarters; what lies beyond counts in open ends."""
+    names = clock.texts(attribute.edges[:-1])
+    if attribute.times is not None and clock.step in STEPS_WITH_NUMBERS:
+        names = tuple(map(attribute.times.label, range(attribute.values)))
+    if attribute.outside == "clip" and len(names) > 1:
+        return say("{high} or earlier", high=names[0]), *names[1:-1], say("{low} or later", low=names[-1])
+    return names
 
 
 def _has_order(categories: Sequence[str]) -> bool:

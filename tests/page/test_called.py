@@ -16,13 +16,17 @@ import pytest
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.domain.boundaries import boundaries
 from dpdist.domain.times import Times
+from dpdist.language.speech import speaking
 from dpdist.page import document, editions, site
-from dpdist.page.called import of_columns, with_places
+from dpdist.page.called import in_tables, of_columns, with_places
+from dpdist.page.charts import WIDE, draw
 from dpdist.page.content import Content
+from dpdist.page.figures import figures_of
+from dpdist.page.findings import finding
 from dpdist.page.listing import ListedGroup
 from dpdist.page.rows import values_in
 from dpdist.page.words import Words
-from dpdist.workloads.products import marginals
+from dpdist.workloads.products import listed_marginals, marginals
 from tests import small
 from tests.page import gallery
 from tests.page.browsing import browser, page
@@ -186,3 +190,39 @@ def test_statistics_are_of_places_by_name(home: Path, tmp_path: Path) -> None:
     assert "DEU" not in drawn
     assert drawn.index("France") < drawn.index("Germany")  # the larger mean first
     assert "born DEU" in (folder / "means.csv").read_text()
+
+
+DAYS = {"time": {"start": "2026-03-02T00:00:00", "step": "day"}}
+WEEKS = {"time": {"start": "2026-03-02T00:00:00", "step": "week"}}
+
+
+def dated(every: str, **others: Any) -> Attribute:
+    return Attribute("day", edges=even_edges(0, 1, 9), times=Times(datetime.datetime(2026, 3, 2), 9, every), **others)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "facts", "first", "last"),
+    [
+        (dated("day"), DAYS, "2. März 2026", "10. März 2026"),
+        (dated("day", outside="clip"), DAYS, "2. März 2026 oder früher", "10. März 2026 oder später"),
+        (dated("week"), WEEKS, "2026-W10", "2026-W18"),
+        (dated("week", outside="clip"), WEEKS, "2026-W10 oder früher", "2026-W18 oder später"),
+        (dated("day", labels=tuple("abcdefghi")), DAYS, "a", "i"),
+        (
+            *(Attribute("day", edges=even_edges(5, 1, 9), outside="clip"), DAYS),
+            *("2. März 2026 oder früher", "10. März 2026 oder später"),
+        ),
+    ],
+)
+def test_charts_and_tables_call_times_alike(attribute: Attribute, facts: dict[str, Any], first: str, last: str) -> None:
+    """Heat maps and what is said of them, too; and steps that the publisher has words for are called so."""
+    domain, words = Domain((attribute, Attribute("hour", edges=tuple(range(8))))), Words("records", {"day": facts})
+    (block,) = listed_marginals(domain, [("day", "hour")]).blocks
+    with speaking("de"):
+        shown = in_tables(block, domain, words).labels[0]
+        ((_, figure),) = figures_of(block, domain, words, np.arange(63.0)[::-1], np.full(63, 0.1))
+        told, drawn = finding(figure, "records"), draw(figure, WIDE).svg
+    assert (shown[0], shown[-1]) == (figure.axis.labels[0], figure.axis.labels[-1]) == (first, last)
+    assert figure.kind == "heat"
+    assert told.startswith(f"day {first} und hour 0 ist die häufigste Kombination")
+    assert f">{last.removesuffix(' oder später')}" in drawn

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from dpdist.domain.boundaries import Ring
-from dpdist.domain.times import FINER_THAN_DAYS, Every
+from dpdist.domain.times import FINER_THAN_DAYS, Every, Times
 from dpdist.language import written
 from dpdist.operators import Matrix
 
@@ -56,6 +56,14 @@ class Clock:
             return written(time, "%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
         return written(time, {"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
 
+    def texts(self, numbers: Iterable[float]) -> tuple[str, ...]:
+        """The times of numbers as readers know them."""
+        return tuple(self.text(float(number)) for number in numbers)
+
+    def calls(self, label: str) -> bool:
+        """Whether a label is what files call the first time, and no word of the publisher's."""
+        return label.startswith(Times(self.start, 1, self.step).label(0))
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -80,10 +88,8 @@ class Axis:
 
     @property
     def names(self) -> list[str]:
-        """What each value is called: times where numbers stand for them."""
-        if self.clock is None or self.edges is None:
-            return [str(label) for label in self.labels]
-        return [self.clock.text(float(edge)) for edge in self.edges[: len(self.labels)]]
+        """What each value is called."""
+        return [str(label) for label in self.labels]
 
     @property
     def unit_steps(self) -> bool:

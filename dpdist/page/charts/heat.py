@@ -131,19 +131,16 @@ def _cell_height(rows: Axis, narrow: bool, left: float) -> float:
 
 def _row_names(rows: Axis, left: float, top: float, tall: float) -> list[str]:
     parts = []
-    if rows.edges is not None and not rows.named and tall < LINE and rows.unit_steps:
+    numbers = rows.edges if rows.unit_steps and not rows.named and rows.clock is None else None
+    if numbers is not None and tall < LINE:
         step = max(1, int(nice_step(LINE / tall)))
-        first = int(rows.edges[0])
+        first = int(numbers[0])
         picked = [k for k in range(len(rows.labels)) if (first + k) % step == 0]
     else:
         every = max(1, int(np.ceil(14 / tall)))
         picked = list(range(0, len(rows.labels), every))
     for k in picked:
-        name = (
-            number_text(float(rows.edges[k]))
-            if rows.edges is not None and rows.unit_steps and not rows.named
-            else str(rows.labels[k])
-        )
+        name = str(rows.labels[k]) if numbers is None else number_text(float(numbers[k]))
         count = len(lines(name, left - 8)[0])
         parts.append(at(left - 6, top + (k + 0.5) * tall + 4.5 - (count - 1) * LINE / 2, name, anchor="end", room=left - 8))
     return parts
