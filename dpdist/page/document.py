@@ -32,7 +32,7 @@ from dpdist.page.means import named, value_of
 from dpdist.page.numbers import capitalised
 from dpdist.page.one_page import Sheet
 from dpdist.page.plots import plot
-from dpdist.page.questions import questions
+from dpdist.page.questions import example, questions
 from dpdist.page.rows import column_of
 from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.words import Words
@@ -96,7 +96,7 @@ def _page(content: Content, digits: int, files: Sequence[str]) -> str:
         cited=citing.in_words(content),
         questions=asked,
         picture=below(content.about.get("address"), PREVIEW) if PREVIEW in files else "",
-        asked_by=next(iter(content.workload.domain.grouped.own_names), None),
+        example=example(content.workload),
         measured="" if asking is None else embedded(asking),
         about=content.about,
         files=sorted({*files, *BESIDE}) if files else [],

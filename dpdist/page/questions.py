@@ -17,8 +17,9 @@ from dpdist.domain import Attribute
 from dpdist.domain.amounts import AMOUNT, PRESENT
 from dpdist.errors import InvalidInput
 from dpdist.grids.solved import MOST_NUMBERS, Solved, solved
+from dpdist.grids.space import MOST_PRODUCTS
 from dpdist.language import later, say
-from dpdist.operators import Matrix
+from dpdist.operators import AllRanges, Identity, Matrix, Prefix, Total
 from dpdist.page.certificate import Certificate
 from dpdist.page.content import Content
 from dpdist.page.intervals import Possible
@@ -26,6 +27,7 @@ from dpdist.page.measurement import Measurement
 from dpdist.page.words import Words
 from dpdist.privacy.distributions import NORMAL_95
 from dpdist.quantities.powers import powers, range_of
+from dpdist.workloads import Workload
 
 MOST_VALUES = 2000
 """Values that the form lists of all attributes together."""
@@ -93,6 +95,38 @@ def questions(content: Content, words: Words) -> Questions | None:
     data |= {"chosen": list(_chosen(content.certificate, words))}
     data |= {"least": 0 if possible.non_negative else None, "records": possible.records, "scale": float(domain.scale)}
     return Questions(data, notes=tuple(notes(content.certificate)))
+
+
+def example(workload: Workload) -> str | None:
+    """A further question that the measurement of a workload answers whatever the mechanism; None where none is sure.
+
+    It is of the records, or of the amounts where nothing else was measured, by an attribute whose values a group of queries tells
+    apart, or of all of them.
+    """
+    domain = workload.domain
+    columns = [each.name for each in domain.amounts]
+    asked = f"sum of {_quoted(columns[0])}" if domain.sums_alone else "count"
+    tables = [
+        dict(zip(block.axes, (factor.unpadded for factor in block.factors), strict=True))
+        for block in workload.blocks
+        if block.separable
+    ]
+    kept = range(len(domain.attributes) - (len(columns) if domain.sums_alone else 0))
+    tables = [
+        {axis: factor for axis, factor in table.items() if axis in kept}
+        for table in tables
+        if all(isinstance(factor, (*_VALUES, Total)) for axis, factor in table.items() if axis in kept)
+    ]
+    for axis in kept:
+        name, size = domain.attributes[axis].name, domain.attributes[axis].size
+        told = name in domain.own_names and size <= MOST_PRODUCTS
+        if told and any(isinstance(table.get(axis), _VALUES) for table in tables):
+            return f"{asked} by {_quoted(name)}"
+    return asked if tables else None
+
+
+_VALUES = (Identity, Prefix, AllRanges)
+"""Queries that tell values apart, and all of them together."""
 
 
 def _chosen(certificate: Certificate | dict[str, Any], words: Words) -> Iterator[dict[str, Any]]:

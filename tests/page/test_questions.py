@@ -172,11 +172,23 @@ def test_tables_that_were_chosen_in_rounds_are_left_to_the_command(home: Path) -
     assert published(place_at(folder)).ask("count by age")
 
 
-def test_a_relation_alone_asks_for_the_number_of_records(home: Path) -> None:
-    """No attribute is counted by itself, so that the command is asked by none: the page ended in an error after the charge."""
+@pytest.mark.parametrize(
+    ("workload", "example"),
+    [
+        ([{"relation": {"of": {"age": 1, "years": -1}, "at_most": [0]}}], None),
+        ([{"relation": {"of": {"age": 1, "years": -1}}}], "count"),
+        ([{"predicates": ["age >= 3"]}], None),
+        ([{"predicates": ["age >= 3"]}, {"cdf": {"of": "years"}}], "count by years"),
+        ([{"marginals": {"ways": [0]}}, {"predicates": ["age >= 3"]}], "count"),
+    ],
+)
+def test_the_command_asks_what_was_measured(workload: list[dict[str, Any]], example: str | None, home: Path) -> None:
+    """A relation with one bound, or a predicate, tells neither of an attribute's values nor of all records: no question is sure."""
     domain = {name: {"from": 0, "to": 11} for name in ("age", "years")}
     records = {**small.spec()["records"], "columns": {"years": "age"}}
-    workload = [{"relation": {"of": {"age": 1, "years": -1}, "at_most": [0]}}]
     done = run(small.write(home.parent / "data", domain=domain, records=records, workload=workload), home)
-    text = (Path(done.folder) / "index.html").read_text()
-    assert f'dpdist ask {small.spec()["release"]} "count"' in text
+    text, name = (Path(done.folder) / "index.html").read_text(), small.spec()["release"]
+    told = "QUESTION" if example is None else f'"{example}"'
+    assert f"<code>dpdist ask {name} {told}</code>" in text
+    if example is not None:
+        assert done.ask(example)
