@@ -134,10 +134,11 @@ def _sections(content: Content, words: Words, digits: int) -> tuple[list[dict[st
     """What the page shows of each group of queries, and the groups whose answers it lists."""
     sections: list[dict[str, Any]] = []
     listed: list[ListedGroup] = []
-    rows = drawn = 0
+    rows, drawn, unseen = 0, 0, _quiet(content, words)
     for place, (first, block) in enumerate(content.workload.block_starts()):
-        quiet = _quiet(content, words, block)
-        numbers, named, figures, beyond = _block(content, words, place, first, block, digits, draw=drawn < MOST_CHARTS)
+        quiet = place in unseen
+        draw = drawn < MOST_CHARTS and not quiet
+        numbers, named, figures, beyond = _block(content, words, place, first, block, digits, draw=draw)
         hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum()) - beyond
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
@@ -155,7 +156,7 @@ def _sections(content: Content, words: Words, digits: int) -> tuple[list[dict[st
 
 
 def _block(
-    content: Content, words: Words, place: int, first: int, block: Block, digits: int, *, draw: bool = True
+    content: Content, words: Words, place: int, first: int, block: Block, digits: int, *, draw: bool
 ) -> tuple[Numbers | None, Words, list[tuple[str, Figure]], int]:
     """The numbers of a group that is not too long, its words, its charts, and how many of its queries are not answered."""
     ends, numbers = content.ends_of_blocks[place], None
@@ -163,7 +164,6 @@ def _block(
         rows = first, first + block.queries, digits
         numbers = (*content.rounded(*rows), *content.intervals(*rows, ends)[2:])
     shown, named = without_amounts(block, content.workload.domain, words)
-    draw = draw and not _quiet(content, words, block)
     figures = _figures(content, named, first, shown, numbers, digits) if draw else []
     name = named.heading(block.name, block.heads(content.workload.domain.names))
     figures = [(subtitle, replace(figure, ends=ends, name=name)) for subtitle, figure in figures]
@@ -178,17 +178,27 @@ def _block(
     return numbers, named, _without(figures) if hidden else figures, beyond
 
 
-def _quiet(content: Content, words: Words, block: Block) -> bool:
-    """Whether a group only serves means or variances, which are drawn themselves."""
-    return bool(content.statistics) and words.only_a_part(block.name)
+def _quiet(content: Content, words: Words) -> set[int]:
+    """Groups without a card: those that only serve means or variances, which are drawn themselves, and what is asked once more.
+
+    A mean asks for the sums that another group may ask for; where the mechanism makes all answers agree, both are the same.
+    """
+    first, found, agree = dict[str, Block](), set[int](), content.certificate["mechanism"]["consistent"]
+    for place, block in enumerate(content.workload.blocks):
+        known = first.setdefault(block.name, block)
+        again = agree and known is not block and (known.axes, known.labels) == (block.axes, block.labels)
+        if again or (content.statistics and words.only_a_part(block.name)):
+            found.add(place)
+    return found
 
 
 def all_figures(content: Content, digits: int) -> Iterator[Figure]:
     """The charts of a page, in its order."""
     content = replace(content, workload=with_places(content.workload, content.boundaries))
     words = replace(Words.of(content.certificate), boundaries=content.boundaries)
+    unseen = _quiet(content, words)
     for place, (first, block) in enumerate(content.workload.block_starts()):
-        yield from (figure for _, figure in _block(content, words, place, first, block, digits)[2])
+        yield from (figure for _, figure in _block(content, words, place, first, block, digits, draw=place not in unseen)[2])
 
 
 def _draw_single_answers(content: Content, words: Words, sections: list[dict[str, Any]], listed: list[ListedGroup]) -> None:

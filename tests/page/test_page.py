@@ -260,3 +260,19 @@ def test_a_category_that_reads_as_a_power_of_ten_stays_as_it_is_written(language
     assert "10⁻⁷" in page  # that of the gap
     assert not re.search("[12]\N{NO-BREAK SPACE}×|10⁻⁶", page)
     assert page.count("2e-07") > 5
+
+
+def test_sums_that_a_mean_asks_for_again_have_one_card(home: Path) -> None:
+    """A sum and a mean of one table had two cards with the same numbers; what is asked once has its card in any case."""
+    table = {"marginals": {"of": [["sex"]]}}
+    sums, domain = {"age": {"from": 0, "to": 11}}, {"sex": {"categories": ["f", "m"]}}
+    workload = [{**table, "sum": "age"}, {**table, "mean": "age"}, table]
+    path = small.write(home.parent / "data", sums=sums, domain=domain, workload=workload)
+    text = (run(path, home).folder / "index.html").read_text()
+    assert re.findall(r"<h3[^>]*>(?:<[^>]*>)*([^<]*)", text) == ["Sum of age by sex", "sex"]
+
+
+def test_one_answer_is_no_answers(home: Path) -> None:
+    path = small.write(home.parent / "data", workload=[{"marginals": {"ways": [0]}}], language="de")
+    text = (run(path, home).folder / "index.html").read_text()
+    assert "1 Ergebnis über Datensätze, mit der Größe seines Rauschens" in text

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from dpdist.language import later, recalled, say, speaking
+from dpdist.language import plural, recalled, say, speaking
 from dpdist.look import LIGHT
 from dpdist.operators import Matrix
 from dpdist.page.assets import PREVIEW
@@ -78,8 +78,13 @@ def _draw(drawn: Picture, content: Content, figure: Figure) -> None:
     drawn.write(EDGE, base, _fitting(_heading(figure), WIDE - 2 * EDGE), SOFT)
     (_bars if figure.kind == "bars" else _curve)(drawn, figure, base + 28, TALL - 110)
     counted = recalled(content.certificate["method"]["counted"])
-    told = later("{answers:,} answers about {counted}, each with the size of its noise")
-    footer = (intervals_shown(figure), say(told, answers=answered(content.certificate), counted=counted))
+    told = plural(
+        answered(content.certificate),
+        "{count:,} answer about {counted}, with the size of its noise",
+        "{count:,} answers about {counted}, each with the size of its noise",
+        counted=counted,
+    )
+    footer = intervals_shown(figure), told
     for line, text in enumerate(footer):
         drawn.write(EDGE, TALL - 64 + 36 * line, _fitting(text, WIDE - 2 * EDGE), SOFT)
 
