@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet
+import yaml
 
 from dpdist.errors import DpdistError
 from dpdist.mechanisms.registry import REGISTRY
@@ -109,12 +112,19 @@ KINDS = {
 class Draw:
     """A spec and its records, drawn with one seed."""
 
+    kinds_of_values: ClassVar[Mapping[str, Kind]] = KINDS
+
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        drawn = [self.random.choice(list(KINDS)) for _ in range(self.random.choice([1, 2, 2, 3]))]
+        drawn = [self.random.choice(list(self.kinds_of_values)) for _ in range(self.random.choice([1, 2, 2, 3]))]
         self.kinds = dict(zip(self.random.sample(NAMES, len(drawn)), drawn, strict=True))
-        self.declared = {name: KINDS[kind].declared(self.random) for name, kind in self.kinds.items()}
+        self.declared = {name: self.kinds_of_values[kind].declared(self.random) for name, kind in self.kinds.items()}
         self.content = self._content(seed)
+
+    def write(self, folder: Path) -> None:
+        """The spec and its records, where the spec says that they are."""
+        pyarrow.parquet.write_table(self.table(), folder / "records.parquet")
+        (folder / "release.yaml").write_text(yaml.safe_dump(self.content, allow_unicode=True, sort_keys=False))
 
     def maybe(self, share: float) -> bool:
         return self.random.random() < share
@@ -132,7 +142,8 @@ class Draw:
         """Records, few or none, some of them without values or beyond the declared ones where that is allowed."""
         rows = self.random.choice([0, 1, 5, 60, 400])
         known = {
-            name: pa.array([self._value(name) for _ in range(rows)], KINDS[kind].arrow) for name, kind in self.kinds.items()
+            name: pa.array([self._value(name) for _ in range(rows)], self.kinds_of_values[kind].arrow)
+            for name, kind in self.kinds.items()
         }
         person = self.content["records"].get("person", {})
         lost = 0.03 if "missing" in person else 0.0
@@ -145,7 +156,7 @@ class Draw:
 
     def _value(self, name: str) -> Any:
         kind, declared, more = self.kinds[name], self.declared[name], self.content["domain"][name]
-        value, chance = KINDS[kind].value(self.random, declared), self.random.random()
+        value, chance = self.kinds_of_values[kind].value(self.random, declared), self.random.random()
         if chance < 0.04 and "missing" in more:
             return None
         if chance > 0.97 and kind == "whole" and more.get("outside", "clip") != "error":
@@ -275,15 +286,15 @@ class Draw:
 
     def _condition(self) -> str:
         name = self.random.choice(list(self.kinds))
-        value = KINDS[self.kinds[name]].value(self.random, self.declared[name])
+        value = self.kinds_of_values[self.kinds[name]].value(self.random, self.declared[name])
         if self.kinds[name] in ("categories", "boolean"):
             return self.random.choice([f"{name} == {value!r}", f"{name} in [{value!r}]", f"not {name} == {value!r}"])
-        written = f"'{value}'" if self.kinds[name] == "dates" else value
+        written = f"'{value}'" if isinstance(value, datetime.date) else value
         return f"{name} {self.random.choice(['>=', '<', '<=', '>'])} {written}"
 
     def _query(self) -> Content:
         choose, names = self.random.choice, list(self.kinds)
-        ordered = [name for name, kind in self.kinds.items() if kind in ("whole", "edges", "dates")]
+        ordered = [name for name, kind in self.kinds.items() if kind not in ("categories", "boolean")]
         levels = ["half"] if any("levels" in declared for declared in self.declared.values()) else []
         some = [self.random.sample([*names, *levels], self.random.randint(0, len(names))) for _ in range(choose([1, 2, 3]))]
         along: Content = {"of": choose(ordered or names)}
