@@ -13,8 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-import deltalake
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -160,8 +158,12 @@ class Wider(Draw):
     def write(self, folder: Path) -> None:
         table, records = self._renamed(self.table()), self.content["records"]
         if "delta" in records:
+            import deltalake
+
             deltalake.write_deltalake(folder / records["delta"], table)
         elif "connection" in records:
+            import duckdb
+
             os.environ[DATABASE] = str(folder / "records.duckdb")
             with duckdb.connect(os.environ[DATABASE]) as database:
                 database.register("given", table)

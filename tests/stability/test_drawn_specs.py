@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from dpdist.spec import load
 from tests.often import first_of
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
+from tests.properties.wider_specs import Wider
 from tests.readers import measured
 from tests.stability.covered import covered, squared_length
 
@@ -37,8 +39,12 @@ FIRST = int(os.environ.get("DPDIST_TEST_FIRST_SPEC", "0"))
 OF_PERSONS = (8, 10, 27, 32)
 """Specs of persons in several records and groups, under both noises, which their neighbours come near."""
 NEIGHBOURS = 4
-IDLE = ("quantiles", "postprocess", "title", "language")
+NEW = 10**9
+"""The name of a person who comes: nobody else has it."""
+IDLE = ("quantiles", "postprocess", "title", "language", "about", "site", "assume", "output", "period")
 """Parts that move nothing that is measured, and that others do not go with."""
+PLACES = ("path", "sql", "connection", "push_down", "delta", "snapshot", "csv", "header", "columns", "types", "counts")
+"""Of records, which are given as one file of rows here."""
 Rows = list[dict[str, Any]]
 
 
@@ -56,7 +62,7 @@ def files_of(draw: Draw, planned: Plan) -> Iterator[Rows]:
         most = protection.most_records if protection.person is None else 1 if alone else random.randint(1, 8)
         come = random.choices(others, k=most) if random.random() < 0.5 else [random.choice(others)] * most
         for row in come if change != "go" else []:
-            kept.insert(random.randint(0, len(kept)), {**row, "who": "new"})
+            kept.insert(random.randint(0, len(kept)), {**row, "who": NEW if isinstance(row["who"], int) else str(NEW)})
         yield kept
 
 
@@ -80,6 +86,8 @@ def integers(planned: Plan, content: Content, records: pa.Table, folder: Path) -
     """What is measured of a file, without noise, as integers of any size."""
     context = context_of_all()
     folder.mkdir()
+    for matrix in folder.parent.glob("*.npy"):
+        shutil.copy(matrix, folder)
     pyarrow.parquet.write_table(records, folder / "records.parquet", row_group_size=7)
     (folder / "release.yaml").write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
     job = load(folder / "release.yaml")
@@ -97,28 +105,47 @@ def farthest(draw: Draw, planned: Plan, folder: Path) -> int:
     return max(squared_length(each - first, planned.grid.norm) for each in after)
 
 
-def drawn(seed: int) -> tuple[Draw, Plan] | None:
+def drawn(draw: Draw) -> tuple[Draw, Plan] | None:
     """A spec that can be planned, with what it would find first declared; None where nothing is left of it."""
-    draw = Draw(seed)
     content, person = draw.content, draw.content["records"].get("person", {})
     for part in IDLE:
         content.pop(part, None)
+    places = {name: part for name, part in content["records"].items() if name not in PLACES}
+    content["records"] = {"path": "records.parquet", **places}
+    content["ledger"]["cap"].pop("per", None)
+    if content.pop("stream", None) is not None:
+        content["records"].pop("person", None)  # steps of one person have tests of their own
     for name, part in content["domain"].items():
         if "private" in part.values():
             kept = {key: each for key, each in part.items() if key == "missing"}
             content["domain"][name] = {**draw.declared[name], **kept, "outside": "drop"}
     for part in (person, *content.get("sums", {}).values()):
-        part |= {key: 2 for key, each in part.items() if each == "private"}
+        part |= {key: -2 if key == "from" else 2 for key, each in part.items() if each == "private"}
         part.pop("selection", None)
     if draw.planned(lambda job: plan(context_of_all(), job)) is None:
         return None
-    content["left_out"] = None
-    return draw, plan(context_of_all(), load(content))
+    draw.content["left_out"] = None
+    return draw, plan(context_of_all(), load(draw.content))
 
 
 @pytest.mark.parametrize("seed", first_of(4, dict.fromkeys([*([] if FIRST else OF_PERSONS), *range(FIRST, FIRST + 150)])))
 def test_neighbours_of_what_is_asked_together_are_covered(seed: int, tmp_path: Path) -> None:
-    found = drawn(seed)
+    check_covered(Draw(seed), tmp_path)
+
+
+@pytest.mark.parametrize("seed", first_of(2, range(FIRST, FIRST + 150)))
+def test_neighbours_of_what_else_is_asked_together_are_covered(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = Wider(seed)
+    draw.write_matrices(tmp_path)
+    check_covered(draw, tmp_path)
+
+
+def check_covered(draw: Draw, tmp_path: Path) -> None:
+    """Neighbours of a file of a draw move what is measured by no more than is charged, or the spec refuses the records."""
+    found = drawn(draw)
     if found is None:
         return
     draw, planned = found
@@ -129,5 +156,5 @@ def test_neighbours_of_what_is_asked_together_are_covered(seed: int, tmp_path: P
 def test_half_of_a_persons_records_is_too_little_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     true = ProtectedPersons.distance.fget
     monkeypatch.setattr(ProtectedPersons, "distance", property(lambda self: replace(true(self), records=1)))
-    draw, planned = drawn(OF_PERSONS[0]) or pytest.fail("it can be planned")
+    draw, planned = drawn(Draw(OF_PERSONS[0])) or pytest.fail("it can be planned")
     assert not covered(planned, farthest(draw, planned, tmp_path))
