@@ -721,14 +721,19 @@ class Claimed:
         weights = own.dense @ inverse
         return weights, bool(np.abs(weights @ rows.matrix - own.dense).max() <= 1e-6 * np.abs(own.dense).max())
 
-    def covariance(self, functions: Array, beside: Array | None = None) -> tuple[Array, Array]:
-        """Estimates of linear functions of the cells, (k, cells), and their covariance matrix: what ``dpdist ask`` answers.
+    def covariance(self, functions: Array, solved: tuple[slice, Array] | None = None) -> tuple[Array, Array]:
+        """Estimates of linear functions of the cells, (k, cells), and their covariance matrix: what ``dpdist ask`` answers."""
+        part, inverse = solved or self.solved(functions)
+        weights = functions @ inverse / self.facts["queries"]["shares"]
+        return weights @ self.z[part], weights @ weights.T * self.deviation**2
 
-        By least squares over all rows; from separate products by the first, of the fewest attributes, that determines all functions, and
-        those ``beside`` them in a table.
+    def solved(self, functions: Array) -> tuple[slice, Array]:
+        """The measured rows by which functions of the cells, all those of a table, are estimated, and their inverse.
+
+        By least squares over all rows; from separate products by the first, of the fewest attributes, that determines all functions.
         """
         few(math.prod(self.shape), MOST_CELLS, "the domain")
-        parts, all_of_them = [slice(0, len(self.rows))], functions if beside is None else beside
+        parts = [slice(0, len(self.rows))]
         if self.facts["strategy"].get("separate"):
             ends = list(itertools.accumulate(term.rows for term in self.terms))
             order = sorted(range(len(ends)), key=lambda place: len(self.terms[place].axes))
@@ -736,12 +741,8 @@ class Claimed:
         for part in parts:
             rows = self.rows[part].astype(np.float64)
             inverse = np.linalg.pinv(rows, rcond=1e-12)
-            if (
-                len(parts) == 1
-                or np.abs(all_of_them @ inverse @ rows - all_of_them).max() <= 1e-6 * np.abs(all_of_them).max()
-            ):
-                weights = functions @ inverse / self.facts["queries"]["shares"]
-                return weights @ self.z[part], weights @ weights.T * self.deviation**2
+            if len(parts) == 1 or np.abs(functions @ inverse @ rows - functions).max() <= 1e-6 * np.abs(functions).max():
+                return part, inverse
         raise WrongClaim("no product determines it")
 
     # ---- privacy: sensitivity, epsilon
@@ -1391,8 +1392,8 @@ class Claimed:
         rows = np.stack([each.dense(self.shape) for each in taken], axis=1)
         few(len(rows), MOST_SHOWN, f"the rows of {title!r}")
         width = LAPLACE_95 if self.laplace else NORMAL_95
-        every = rows.reshape(-1, rows.shape[-1])
-        return [statistic(what, *self.covariance(each, every), width, [*spans.values()]) for each in rows]
+        solved = self.solved(rows.reshape(-1, rows.shape[-1]))
+        return [statistic(what, *self.covariance(each, solved), width, [*spans.values()]) for each in rows]
 
     def check_statistics(self, name: str) -> str:
         near(
