@@ -36,7 +36,17 @@ from dpdist.release.workspace import StoredVector
 KEY = Secret(hashlib.sha256(b"benchmark").digest())
 NOISES = (Noise(GAUSSIAN, 5 << GRID_BITS), Noise(LAPLACE, 3 << GRID_BITS))
 PARTS = ("noise alone", "counts read and checked", "drawn, hashed, compressed and written", "read back and checked")
-STEPS = ("counts added", "SHA-256", "BLAKE3", "compressed", "written", "fsync", "object read", "decoded", "compared, not hashed")
+STEPS = (
+    "counts added",
+    "SHA-256",
+    "BLAKE3",
+    "compressed",
+    "written",
+    "fsync",
+    "object read",
+    "decoded",
+    "compared, not hashed",
+)
 ROOT = Path(__file__).resolve().parents[1]
 
 
