@@ -25,7 +25,7 @@ import pyarrow.parquet
 from benchmarks.simulator.published import publish, read_back
 from benchmarks.simulator.rates import RATES, Rates
 from benchmarks.simulator.stages import ALONE, ANSWERS, ROWS, Stage, width_of
-from benchmarks.simulator.world import NO_FAULTS, Faults, SimulatedEngine, SimulatedStore, World, registered, scale_of
+from benchmarks.simulator.world import NO_FAULTS, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered, scale_of
 from dpdist.arrays.kronecker import kronecker_product
 from dpdist.arrays.vector import Vector
 from dpdist.domain import Attribute, Domain, EvenEdges
@@ -116,7 +116,7 @@ def simulate(
     store = SimulatedStore(world, sizes)
     run = SimulatedEngine(world, workers, memory_bytes // scale)
     run.exchange = store
-    work, width = StoreWorkspace(store, run), width_of(cells, memory_bytes)
+    work, width = StoreWorkspace(store, run), width_of(cells, memory_bytes) * SCALE // scale  # else a slab held less than a line
     shape = (cells // scale // width, width)
     m, n = (size // math.isqrt(scale) for size in ROWS)
     done: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy import database as tables
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure
+from dpdist.release.drawing import noisy_array
 from flows import release as flow
 from tests import small
 from tests.often import first_of
@@ -114,7 +115,10 @@ def swap(home: Path, one: str, other: str) -> None:
     values = {name: store.read(stored) for name, stored in found.items()}
     for name, from_ in ((one, other), (other, one)):
         store.delete(f"measurements/{name}")
-        store.check(store.put(f"measurements/{name}", values[from_], found[from_].facts))
+        plan = noisy_array(store, f"measurements/{name}", values[from_].size)
+        store.begin(plan)
+        digests = [store.write_shard(plan, i, values[from_][slice(*plan.bounds(i))]) for i in range(plan.shards)]
+        store.check(store.finish(plan, digests, found[from_].facts))
 
 
 TABLES = [{"marginals": {"ways": [1, 2]}}]
