@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from benchmarks.simulator.stages import LISTED_AT_ONCE
-from benchmarks.simulator.world import SimulatedEngine, SimulatedStore
+from benchmarks.simulator.world import SCALE, SimulatedEngine, SimulatedStore
 from dpdist.arrays.vector import FLOAT, Constant
 from dpdist.errors import StoreError
 from dpdist.machine.objects.bucket import Bucket
@@ -45,7 +45,7 @@ class SimulatedObjects(Objects):
 
     def put(self, name: str, data: bytes) -> Written:
         world = self.store.world
-        world.requested(_scaled(data, world.scale), written=self._at(name) not in world.objects)
+        world.requested(_scaled(data), written=self._at(name) not in world.objects)
         world.objects[self._at(name)] = data
         world.parts += 1
         truth = _seen(name, data)
@@ -53,7 +53,7 @@ class SimulatedObjects(Objects):
 
     def seen(self, name: str) -> Written | None:
         found = self.store.world.objects.get(self._at(name))
-        self.store.world.requested(0 if found is None else _scaled(found, self.store.world.scale))
+        self.store.world.requested(0 if found is None else _scaled(found))
         return None if found is None else _seen(name, found)
 
     def tags(self) -> dict[str, tuple[int, str | None]]:
@@ -81,9 +81,9 @@ class SimulatedObjects(Objects):
         return f"{self.place}/{name}"
 
 
-def _scaled(data: bytes, scale: int) -> int:
+def _scaled(data: bytes) -> int:
     """Bytes that a published file stands for."""
-    return len(data) + (scale - 1) * max(0, len(data) - BESIDE_ROWS)
+    return len(data) + (SCALE - 1) * max(0, len(data) - BESIDE_ROWS)
 
 
 def _seen(name: str, data: bytes) -> Written:
@@ -102,7 +102,7 @@ class Answers:
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop, of three digits."""
-        self.store.world.spent += (stop - start) * self.store.world.scale / 2 / self.store.world.rates.published_rows
+        self.store.world.spent += (stop - start) * SCALE / 2 / self.store.world.rates.published_rows
         return np.asarray(
             np.arange(start, stop, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(54), np.float64
         )
@@ -111,7 +111,7 @@ class Answers:
 def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str:
     """Write a release of so many answers, check its parts and seal it. Returns: the digest of its certificate."""
     place = SimulatedObjects(PUBLISHED, True, store)
-    size = answers // store.world.scale
+    size = answers // SCALE
     content = Content(
         "simulated",
         "",

@@ -1,7 +1,7 @@
 """The release's own orchestration, run against simulated storage.
 
 Tasks, requests and objects depend on ratios only: of the cells to a shard, to a worker's memory, to a slab. So the simulation divides all
-of them by ``scale_of`` and runs the real code (counting, noise on workers with its checks, passes, scans, sums in a tree, publishing, the
+of them by ``SCALE`` and runs the real code (counting, noise on workers with its checks, passes, scans, sums in a tree, publishing, the
 engine's grouping and its results in the store) on a store that is held in memory and on workers whose clock is reckoned. What it writes is
 checked like anything else. Faults are planted: workers that die in a task, requests that fail or repeat, a worker that says a wrong digest.
 """
@@ -25,7 +25,7 @@ import pyarrow.parquet
 from benchmarks.simulator.published import publish, read_back
 from benchmarks.simulator.rates import RATES, Rates
 from benchmarks.simulator.stages import ALONE, ANSWERS, ROWS, Stage, width_of
-from benchmarks.simulator.world import NO_FAULTS, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered, scale_of
+from benchmarks.simulator.world import NO_FAULTS, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
 from dpdist.arrays.kronecker import kronecker_product
 from dpdist.arrays.vector import Vector
 from dpdist.domain import Attribute, Domain, EvenEdges
@@ -109,16 +109,15 @@ def simulate(
         only: stages that are run, among them those whose results they read.
     Raises: StoreError, EngineError: what is stored then is not whole, or every reader refuses it.
     """
-    scale = scale_of(cells)
-    divided = {name: max(1, getattr(SIZES, name) // scale) for name in DIVIDED}
-    sizes = replace(SIZES, **divided, gram_columns=SIZES.gram_columns // math.isqrt(scale))
-    world = World(rates, faults, random.Random(seed), scale)
+    divided = {name: max(1, getattr(SIZES, name) // SCALE) for name in DIVIDED}
+    sizes = replace(SIZES, **divided, gram_columns=SIZES.gram_columns // math.isqrt(SCALE))
+    world = World(rates, faults, random.Random(seed))
     store = SimulatedStore(world, sizes)
-    run = SimulatedEngine(world, workers, memory_bytes // scale)
+    run = SimulatedEngine(world, workers, memory_bytes // SCALE)
     run.exchange = store
-    work, width = StoreWorkspace(store, run), width_of(cells, memory_bytes) * SCALE // scale  # else a slab held less than a line
-    shape = (cells // scale // width, width)
-    m, n = (size // math.isqrt(scale) for size in ROWS)
+    work, width = StoreWorkspace(store, run), width_of(cells, memory_bytes)
+    shape = (cells // SCALE // width, width)
+    m, n = (size // math.isqrt(SCALE) for size in ROWS)
     done: dict[str, Any] = {}
 
     def noisy() -> Noisy:

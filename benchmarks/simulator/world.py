@@ -23,16 +23,7 @@ from dpdist.release.drawing import RESOURCE, DrawReport
 from dpdist.sizes import Sizes
 
 SCALE = 2**12
-"""What the simulation divides cells, shards, slabs and memory by: by four times as much where it would hold more than ``HELD`` cells."""
-HELD = 2**26
-
-
-def scale_of(cells: int) -> int:
-    """What a simulation of so many cells divides by, a power of four."""
-    scale = SCALE
-    while cells > HELD * scale:
-        scale *= 4
-    return scale
+"""What the simulation divides cells, shards, slabs and memory by."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,6 @@ class World:
     rates: Rates
     faults: Faults
     state: random.Random
-    scale: int = SCALE
     objects: dict[str, bytes] = field(default_factory=dict)
     tasks: int = 0
     requests: int = 0
@@ -87,10 +77,6 @@ class World:
         self.tasks = self.requests = self.written = 0
         self.bytes = self.spent = 0.0
 
-    def moved(self, name: str, size: int) -> int:
-        """Bytes that an object stands for: cells are scaled down, what tasks say of them is not."""
-        return size * self.scale if name.endswith("/values") or "/c/" in name else size
-
     def requested(self, moved: int, *, written: bool = False) -> None:
         """One request. Raises: StoreError when it is refused."""
         if self.until_death is not None:
@@ -104,6 +90,11 @@ class World:
         self.spent += times * (self.rates.request_seconds + 2 * moved / self.rates.worker_bytes)
         if self.state.random() < self.faults.refused:
             raise StoreError("the simulated store refused a request")
+
+
+def _moved(name: str, size: int) -> int:
+    """Bytes that the object stands for: cells are scaled down, what tasks say of them is not."""
+    return size * SCALE if name.endswith("/values") or "/c/" in name else size
 
 
 class SimulatedStore(Store):
@@ -136,7 +127,7 @@ class SimulatedStore(Store):
         return (self.get_block(part.name, part.shape, part.dtype, part.digest, start=part.start) for part in parts)
 
     def get_values(self, name: str, start: int, length: int) -> memoryview:
-        self.world.requested(self.world.moved(name, length))
+        self.world.requested(_moved(name, length))
         if name not in self.world.objects:
             raise StoreError(f"{name!r} is not in the simulated store")
         return memoryview(self.world.objects[name])[start : start + length]
@@ -145,7 +136,7 @@ class SimulatedStore(Store):
         self._write(name, np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
     def _write(self, name: str, data: Any) -> None:
-        self.world.requested(self.world.moved(name, len(data)), written=name not in self.world.objects)
+        self.world.requested(_moved(name, len(data)), written=name not in self.world.objects)
         self.world.objects[name] = bytes(data)
 
     def write_document(self, name: str, content: dict[str, Any]) -> None:
