@@ -232,7 +232,8 @@ class Strategy(ABC):
         """
         variance = _variance_by_attribute(self.operator, workload)
         if variance is not None:
-            sensitivity = self.l1_sensitivity if self.norm == "l1" else self.operator.l2_sensitivity  # of the rows as they are
+            # of the rows as they are
+            sensitivity = self.l1_sensitivity if self.norm == "l1" else self.operator.l2_sensitivity
             return UNIT_VARIANCE[self.norm] * sensitivity**2 * variance
         precision = self.operator.gram()
         cost = matrix_mechanism_cost(precision, gram_of(workload))
