@@ -83,7 +83,7 @@ def plan(
         out.print(Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells"))
         if needs.products and needs.seconds() >= 1:
             out.print(
-                f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
+                f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and up to about {needs.seconds():.0f} s "
                 f"(rank {needs.rank:,}); a strategy solved before is read back"
             )
     with progress(quiet=quiet) as tell, running(engine_to_plan(job, engine_address), tell) as context:

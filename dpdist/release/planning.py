@@ -81,7 +81,7 @@ def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
     )
     needs, work = mechanism.effort(asked.queries), Planning(context)
     if needs.nominal_seconds > LONG_SECONDS:
-        told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s"
+        told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and up to about {needs.seconds():.0f} s"
         others = ", ".join(repr(each) for each in _sooner(job, name, norm))
         told += f"; set 'mechanism: auto', which compares {others}, for less" if others else ""
         work.tell(f"{told}; a strategy solved before is read back")
