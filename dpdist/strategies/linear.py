@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -136,7 +137,8 @@ def largest_eigenvalue(matrix: Array) -> float:
     """The largest eigenvalue of a symmetric matrix."""
     if is_numpy(matrix):
         last = matrix.shape[0] - 1
-        return float(lapack.eigvalsh(matrix, subset_by_index=[last, last])[0])
+        with suppress(np.linalg.LinAlgError):  # LAPACK may not find one by itself among many that are nearly equal
+            return float(lapack.eigvalsh(matrix, subset_by_index=[last, last])[0])
     return float(eigenvalues(matrix)[-1])
 
 
