@@ -155,8 +155,8 @@ def fitted_answers(
         if not held_whole(workload) and levels is not None and records is None:
             fitted = levels.fitted(unbiased.answer, inner)
         elif not held_whole(workload):
-            # every group by itself, read from where it is stored, by a threshold that passes over it find; levels, too, where the
-            # number of records is public
+            # too many to be held: each group by itself, levels too where the number of records is public, by a threshold that one pass
+            # over the stored answers finds
             cuts = tuple((part.stop, part.kind, _cut_of_many(part, unbiased.answer, records, inner)) for part in parts)
             fitted = LazyVector(size, (unbiased.answer,), partial(_cut_range, cuts), 24, repr(cuts))
             effect = Effect(RULE, apart=True)
