@@ -75,7 +75,7 @@ def test_hundreds_of_billions_of_cells_on_a_hundred_workers() -> None:
         assert after_a_lie(cells, workers, lie, found) != simulated.WRONG
 
 
-@pytest.mark.parametrize(("seed", "tiles"), [(1, SIZES.tiles), (2, 64)])
+@pytest.mark.parametrize(("seed", "tiles"), [(3, SIZES.tiles), (2, 64)])
 def test_faults_change_no_byte(undisturbed: Simulated, seed: int, tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers die in their tasks, requests fail, are lost and done twice: more work, the same digests.
 

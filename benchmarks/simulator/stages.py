@@ -162,37 +162,43 @@ def tile_reads(exchange: Exchange) -> int:
 
 
 def summed(cluster: Cluster) -> Stage:
-    """What W'W of ``ROWS`` takes beside its arithmetic: partial sums that are written, and added in a tree by eights."""
+    """What W'W of ``ROWS`` takes beside its arithmetic: partial sums that are written, and added in a tree by eights.
+
+    Sums of small whole numbers over a task's rows are in single precision, sums of them in double.
+    """
     rows, n = ROWS
     width = block_columns(n, cluster.memory_bytes)
     blocks = math.ceil(n / width)
-    pairs, each = blocks * (blocks + 1) // 2, 8.0 * min(width, n) ** 2
-    shards, summands = (
-        math.ceil(each / SIZES.shard_bytes),
-        max(1, min(cluster.workers * RANGES_A_WORKER, rows * n // SIZES.gram_entries)),
-    )
+    pairs, entries = blocks * (blocks + 1) // 2, float(min(width, n) ** 2)
+    summands = max(1, min(cluster.workers * RANGES_A_WORKER, rows * n // SIZES.gram_entries))
     levels = [(pairs * summands, 0)]  # tasks, and what they read together
     while summands > FAN_IN:
         levels.append((pairs * math.ceil(summands / FAN_IN), pairs * summands))
         summands = math.ceil(summands / FAN_IN)
-    written, read = sum(tasks for tasks, _ in levels), sum(reads for _, reads in levels)
+    each = [4.0 * entries] + [8.0 * entries] * (len(levels) - 1)
+    shards = [math.ceil(written / SIZES.shard_bytes) for written in each]
     last = blocks**2 * summands  # a block right of the diagonal is read again
     rounds = len(levels) + 1  # the function of each is written and fetched
-    seconds = sum(
-        math.ceil(tasks / cluster.workers)
-        * cluster.spent(reads // tasks * (shards + 1) + shards + 2, (reads // tasks + 1) * each)
-        for tasks, reads in levels
-    ) + cluster.spent(last // blocks * (shards + 1), (last + blocks**2) // blocks * each) * math.ceil(
-        blocks / cluster.workers
+    seconds = cluster.spent(
+        last // blocks * (shards[-1] + 1), last // blocks * each[-1] + blocks * 8.0 * entries
+    ) * math.ceil(blocks / cluster.workers)
+    requests, written, moved = (
+        last * (shards[-1] + 1) + 3 * blocks + 3 + 2 * rounds,
+        0,
+        last * each[-1] + blocks**2 * 8.0 * entries,
     )
-    return Stage(
-        "W'W",
-        written + blocks,
-        written * (shards + 2) + (read + last) * (shards + 1) + 3 * blocks + 3 + 2 * rounds,
-        written * (shards + 1) + 2 * blocks + 1 + rounds,
-        (written + read + last + blocks**2) * each,
-        seconds,
-    )
+    for level, (tasks, reads) in enumerate(levels):
+        before = max(0, level - 1)
+        asked, bytes_moved = (
+            reads // tasks * (shards[before] + 1) + shards[level] + 2,
+            reads // tasks * each[before] + each[level],
+        )
+        seconds += math.ceil(tasks / cluster.workers) * cluster.spent(asked, bytes_moved)
+        requests += tasks * (shards[level] + 2) + reads * (shards[before] + 1)
+        written += tasks * (shards[level] + 1)
+        moved += reads * each[before] + tasks * each[level]
+    tasks_of_all = sum(tasks for tasks, _ in levels) + blocks
+    return Stage("W'W", tasks_of_all, requests, written + 2 * blocks + 1 + rounds, moved, seconds)
 
 
 def published(cluster: Cluster, answers: int) -> Stage:

@@ -193,7 +193,7 @@ class Tall(Operator):
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         if rows == columns == slice(0, self.shape[1]):
-            return row_gram(self.source, 0, self.shape[0])
+            return mirrored(row_gram(self.source, 0, self.shape[0]))
         return super().gram_block(rows, columns)
 
     def row_norms_squared(self) -> Matrix:
@@ -235,10 +235,12 @@ def row_gram(
     right: slice | None = None,
     sizes: Sizes = SIZES,
 ) -> Matrix:
-    """Sum of B'B over the rows start..stop, (n, n) float64; with ``right`` the block of it at columns left x right.
+    """Sum of B'B over the rows start..stop, (n, n): its upper half, and zeros below (``mirrored`` fills them); with ``right`` the
+    whole block of it at columns left x right.
 
     Whole numbers are multiplied in single precision as long as every sum stays exact there (rows * largest^2 < 2^24), and added
-    up in double precision: the result is exact below 2^53. Others are multiplied in double precision.
+    up in double precision: the result is exact below 2^53. It is float32 where all sums fit, else float64. Others are multiplied in
+    double precision.
     """
     total = _Sum(source.shape[1], left, right, sizes.single_rows)
     for bounds in _cut(source.shape, start, stop, sizes.row_block_bytes):
@@ -246,33 +248,43 @@ def row_gram(
     return total.done()
 
 
+def mirrored(upper: Matrix) -> Matrix:
+    """The symmetric matrix, float64, whose upper half is given with zeros below; float64 is filled where it is."""
+    whole = upper.astype(np.float64, copy=False)
+    whole += np.triu(upper, 1).T
+    return whole
+
+
 class _Sum:
-    """B'B of one block of rows after the other; its lower half only where left and right are the same."""
+    """B'B of one block of rows after the other; its upper half only where left and right are the same."""
 
     def __init__(self, columns: int, left: slice, right: slice | None, single_rows: int) -> None:
         self.left, self.right, self.single_rows = left, right, single_rows
         widths = [len(range(columns)[part]) for part in (left, left if right is None else right)]
-        self.total = np.zeros(widths, order="F")
-        self.single = np.zeros(widths, dtype=np.float32, order="F")
+        self.total: Matrix | None = None
+        self.single = np.zeros(widths, dtype=np.float32)
         self.pending = 0
         self.buffer = np.empty((0, columns), dtype=np.float32)  # fresh memory for every block costs a tenth of its product
 
     def add(self, block: Any) -> None:
         if scipy.sparse.issparse(block):
             real = block.astype(np.float64).tocsc()
-            self.total += (real[:, self.left].T @ real[:, self.left if self.right is None else self.right]).toarray()
+            product = (real[:, self.left].T @ real[:, self.left if self.right is None else self.right]).toarray()
+            self._doubled()[:] += np.triu(product) if self.right is None else product
             return
         largest = _largest_whole(block)
         rows = block.shape[0] if largest == 0 else int(EXACT_FLOAT32 // largest**2) if largest is not None else 0
         if largest is None or rows < self.single_rows:
-            self.total = self._product(block.astype(np.float64), self.total)
+            self._product(block.astype(np.float64), self._doubled())
             return
         for first in range(0, block.shape[0], rows):
             part = self._in_single(block[first : first + rows])
             weight = part.shape[0] * int(largest) ** 2
             if self.pending + weight > EXACT_FLOAT32:
-                self._flush()
-            self.single = self._product(part, self.single)
+                self._doubled()[:] += self.single
+                self.single[:] = 0.0
+                self.pending = 0
+            self._product(part, self.single)
             self.pending += weight
 
     def _in_single(self, part: Matrix) -> Matrix:
@@ -283,26 +295,28 @@ class _Sum:
         return out
 
     def done(self) -> Matrix:
-        self._flush()
-        if self.right is not None:
-            return self.total
-        lower = np.tril(self.total)
-        return np.asarray(lower + np.tril(lower, -1).T)
-
-    def _flush(self) -> None:
+        if self.total is None:
+            return self.single
         self.total += self.single
-        self.single[:] = 0.0
-        self.pending = 0
+        return self.total
 
-    def _product(self, block: Matrix, into: Matrix) -> Matrix:
+    def _doubled(self) -> Matrix:
+        """The sum in double precision, zeros at first."""
+        if self.total is None:
+            self.total = np.zeros(self.single.shape)
+        return self.total
+
+    def _product(self, block: Matrix, into: Matrix) -> None:
+        """Add the product of rows; BLAS goes by columns, for which ``into`` is the transpose of what it computes."""
         double = block.dtype == np.float64
         first = np.ascontiguousarray(block[:, self.left])
         if self.right is None:
             multiply = scipy.linalg.blas.dsyrk if double else scipy.linalg.blas.ssyrk
-            return np.asarray(multiply(1.0, first.T, beta=1.0, c=into, lower=1, overwrite_c=1))
+            multiply(1.0, first.T, beta=1.0, c=into.T, lower=1, overwrite_c=1)
+            return
         multiply = scipy.linalg.blas.dgemm if double else scipy.linalg.blas.sgemm
         second = np.ascontiguousarray(block[:, self.right])
-        return np.asarray(multiply(1.0, first.T, second.T, beta=1.0, c=into, trans_b=1, overwrite_c=1))
+        multiply(1.0, second.T, first.T, beta=1.0, c=into.T, trans_b=1, overwrite_c=1)
 
 
 def _largest_whole(block: Matrix) -> int | None:

@@ -20,7 +20,7 @@ from dpdist.machine.engine import Engine, OnDone
 from dpdist.machine.reduction import fewer
 from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
-from dpdist.operators.tall import row_gram
+from dpdist.operators.tall import mirrored, row_gram
 from dpdist.sizes import SIZES, Sizes
 from dpdist.workloads import Block, Workload
 
@@ -167,4 +167,6 @@ def _assemble(
         for part in summed[(own, (start, stop)) if other <= shard else ((start, stop), own)]:
             block = store.read(store.open(part))
             out[:, start:stop] += block if other <= shard else block.T
+        if other == shard:
+            mirrored(out[:, start:stop])
     return store.write_shard(plan, shard, out)

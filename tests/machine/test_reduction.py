@@ -37,6 +37,15 @@ def test_groups_are_added_each_by_itself(tmp_path: Path) -> None:
         np.testing.assert_array_equal(sum(store.read(store.open(name)) for name in left), np.full((2, 2), 20 * 10.0**group))
 
 
+def test_single_precision_is_added_in_double(tmp_path: Path) -> None:
+    """A part is exact to 2^24 in single precision, and their sum is beyond it."""
+    store = Store(tmp_path)
+    parts = [2**24 - 1, *[2] * (FAN_IN - 1), 0]
+    names = [store.put(str(i), np.full(3, part, np.float32)).name for i, part in enumerate(parts)]
+    ((first, _),) = fewer(store, inline(), [names])
+    assert int(store.read(store.open(first))[0]) == sum(parts)
+
+
 def test_counts_are_narrow_but_never_unsigned_and_wide() -> None:
     """A sum of int64 and uint64 would be a float."""
     kinds = {3: np.uint8, 300: np.uint16, 2**20: np.uint32, 2**40: np.int64}
