@@ -101,6 +101,10 @@ ROWS: dict[str, tuple[Callable[[], Workload], str]] = {
         f"1-way tables, {' x '.join(map(str, sizes))}": (partial(marginals, Domain.of_shape(sizes), (1,)), "")
         for sizes in ((4, 4, 4, 4), (10, 10, 10), (100, 100, 100), (91, 9, 52, 47, 17, 7))
     },
+    **{
+        f"2-way tables, {' x '.join(map(str, sizes))}": (partial(marginals, Domain.of_shape(sizes), (2,)), "")
+        for sizes in ((8, 8, 8), (5, 5, 5, 5))
+    },
 }
 COLUMNS = (
     "workload", "queries", "cells", "p-identity", "products", "marginals", "tree", "identity", "laplace", "HDMM",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,26 +23,38 @@ CELLS = 1024
 """Cells up to which it is computed, by one eigen-decomposition for each of the ``CURVES``: 3 CPU seconds at 1,024."""
 CURVES = 16
 """Ranks at which the eigenvalues are cut; 48 raise the bound by 1 to 2 % on prefix sums and ranges of 256 and 512 cells."""
+FINEST = 2
+"""Values of k to an octave, the same on every machine: twice as many raise the bound by less than 1 %."""
+NEWTON = 16
+"""Newton steps, each of which at least halves the error of a logarithm."""
 
 
 def shared_length_bound(gram: Matrix, weights: Matrix) -> float:
-    """2 (sum_k d_k^(2/3))^3: no strategy has a lower cost under Laplace noise (variance at epsilon = 1).
+    """2 max over k of min { sum_i d_i^2 / (s_i (k + s_i)) : sum_i s_i <= 1 }: no strategy has a lower cost under Laplace noise (variance at
+    epsilon = 1).
 
-    It is the optimum of the identity and of a total, and grows as n log^3 n on prefix sums and ranges of all lengths, as the best
-    strategies known do; twice the singular value bound grows as n log^2 n.
+    With k = 0 it is 2 (sum_i d_i^(2/3))^3, the optimum of the identity and of a total, which grows as n log^3 n on prefix sums and ranges
+    of all lengths, as the best strategies known do; twice the singular value bound grows as n log^2 n. A larger k sees that a row over
+    cells whose columns differ is of less use to each of them: it helps where tables share attributes.
 
     Args:
         gram: V = W'W, (n, n), float64.
         weights: v, (n,), non-negative, not all zero; they are divided by their sum.
+    Source: docs/mathematics.md, section 5.
     """
     shares = weights / weights.sum()
     squares, columns = _along_axes(gram, shares)
     rank = squares.size
-    missed = np.zeros(rank + 1)
-    for place in np.unique(np.geomspace(1, rank, CURVES).astype(int)) - 1 if rank else ():
-        missed = np.maximum(missed, _missed(columns, shares, np.minimum(1.0, squares[place] / squares)))
-    rounding = 32 * shares.size * np.finfo(float).eps  # of columns and lengths, relative
-    return float(2.0 * (np.maximum(-np.diff(missed), 0.0) ** (2 / 3)).sum() ** 3 * (1.0 - rounding))
+    places = np.unique(np.geomspace(1, rank, CURVES).astype(int)) - 1 if rank else ()
+    curves = [_curve(columns, shares, np.minimum(1.0, squares[place] / squares)) for place in places]
+
+    def proven(spread: float) -> float:
+        missed = np.max([np.zeros(rank + 1), *(curve.scaled(spread) for curve in curves)], axis=0)
+        return _least_cost(np.maximum(-np.diff(missed), 0.0), spread)
+
+    spreads = 2.0 ** (-np.arange(FINEST * math.log2(10 * shares.size)) / FINEST)
+    rounding = 64 * shares.size * np.finfo(float).eps  # of columns and lengths, relative
+    return float(2.0 * max(proven(float(spread)) for spread in (0.0, *spreads)) * (1.0 - rounding))
 
 
 def separate_tables_bound(workload: Workload) -> float:
@@ -80,15 +93,62 @@ def _along_axes(gram: Matrix, shares: Matrix) -> tuple[Matrix, Matrix]:
     return squares[::-1][:rank], vectors.T[::-1][:rank] @ columns
 
 
-def _missed(columns: Matrix, shares: Matrix, damped: Matrix) -> Matrix:
-    """A lower bound of t_k, for k = 0 .. rank, from one diagonal G."""
-    lengths = np.linalg.norm(damped[:, None] * columns, axis=0)
-    scaled = np.divide(shares, lengths, out=np.zeros_like(shares), where=lengths > 0)
-    product = damped[:, None] * ((columns * scaled) @ columns.T)
+@dataclass(frozen=True)
+class _Curve:
+    """What k rows miss at least, from one field of unit vectors g_j, and how far a row can follow the field.
+
+    Attributes:
+        missed: for k = 0 .. rank.
+        length, aligned: for m = 1 .. n, the most that the sum of v_i |<g_i, g_j>| over m cells i can be, of any cell j, and the least
+            length, sum of v_i, of the m cells that reach it.
+    """
+
+    missed: Matrix
+    length: Matrix
+    aligned: Matrix
+
+    def scaled(self, spread: float) -> Matrix:
+        """``missed``, once the field is scaled so that a row of length s and entries of at most 1 gets at most (s (spread + s))^(1/2)."""
+        followed = min(float((self.aligned / (spread + self.length)).max()), 1.0)  # unit vectors never give more than s
+        return self.missed / math.sqrt(followed)
+
+
+def _curve(columns: Matrix, shares: Matrix, damped: Matrix) -> _Curve:
+    """The field of one diagonal G."""
+    fields = damped[:, None] * columns
+    lengths = np.linalg.norm(fields, axis=0)
+    fields = np.divide(fields, lengths, out=np.zeros_like(fields), where=lengths > 0)
+    product = (columns * shares) @ fields.T
     found = lapack.eigvalsh((product + product.T) / 2)
     # never more than the true ones
     found -= found.size * np.finfo(float).eps * np.abs(found).max()
-    return np.concatenate([np.cumsum(found)[::-1], [0.0]])
+    alike = np.abs(fields.T @ fields)
+    order = np.argsort(-alike, axis=1)
+    length = np.cumsum(shares[order], axis=1).min(axis=0)
+    aligned = np.cumsum(shares[order] * np.take_along_axis(alike, order, axis=1), axis=1).max(axis=0)
+    return _Curve(np.concatenate([np.cumsum(found)[::-1], [0.0]]), length, aligned)
+
+
+def _least_cost(steps: Matrix, spread: float) -> float:
+    """min over s of sum_i steps_i^2 / (s_i (spread + s_i)) where sum_i s_i <= 1, from below: its dual at the multiplier that was found."""
+    squares = steps[steps > 0] ** 2
+    if not squares.size:
+        return 0.0
+    multiplier = 2.0 * float((squares ** (1 / 3)).sum()) ** 3  # the best one where the spread is 0
+    for _ in range(NEWTON):
+        # squares (spread + 2 s) / (s (spread + s))^2 = multiplier: in logarithms the slope is between 2 and 3
+        wanted = np.log(squares / multiplier)
+        logs = (wanted + math.log(2.0)) / 3
+        for _ in range(NEWTON):
+            s = np.exp(logs)
+            excess = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s) - wanted
+            logs -= excess / (2 * (spread + 2 * s) / (spread + s) - 2 * s / (spread + 2 * s))
+        s = np.exp(logs)
+        value = float((squares / (s * (spread + s))).sum() + multiplier * (s.sum() - 1.0))
+        if abs(s.sum() - 1.0) <= 1e-7:
+            break
+        multiplier *= float(s.sum()) ** 2.5
+    return value
 
 
 def singular_value_bound(workload: Workload | Matrix) -> float:
