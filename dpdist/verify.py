@@ -401,6 +401,23 @@ def roots(matrix: Array) -> tuple[Array, Array]:
     return np.sqrt(np.where(values > values.size * rounding, values - rounding, 0.0)), vectors
 
 
+LOGARITHMS = np.linspace(-60, 5, 2**14)
+
+
+def shared_least(steps: Array, spread: float) -> float:
+    """min over s of sum_k d_k^2 / (s_k (spread + s_k)) where sum_k s_k <= 1: what a multiplier m of that sum proves."""
+    squares = steps[steps > 0] ** 2
+    if not squares.size:
+        return 0.0
+    s = np.exp(LOGARITHMS)
+    known, m = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s), 2 * float((squares ** (1 / 3)).sum()) ** 3
+    for _ in range(40):
+        s = np.exp(np.interp(np.log(squares / m), known, LOGARITHMS))  # where d^2 / (s (spread + s)) + m s is least
+        value = float((squares / (s * (spread + s))).sum() + m * (s.sum() - 1))
+        m *= float(s.sum()) ** 2.5
+    return value
+
+
 # ---- statistics of amounts: of the number of records and sums over them, with their covariance ------------------------------------
 
 SUMS = {
@@ -1045,21 +1062,33 @@ class Claimed:
         return 2 * rank * math.exp(volume / rank)
 
     def shared_bound(self, weights: Array) -> float:
-        """2 (sum_k d_k^(2/3))^3 with the steps d_k of a bound of how far the columns w_j of W, times their weights, lie off any k
-        directions: of all but the k largest eigenvalues of the symmetric part of sum_j v_j G w_j w_j' / |G w_j|, the largest over some G.
+        """2 min { sum_k d_k^2 / (s_k (spread + s_k)) : sum_k s_k <= 1 }, the largest for some spreads. d_k are the steps of a bound of how
+        far the columns w_j of W, times their weights v_j, lie off any k directions: of all but the k largest eigenvalues of the symmetric
+        part of sum_j v_j w_j g_j' over c^1/2, the largest for some fields g_j = G w_j / |G w_j|. For every cell j and any cells M,
+        sum_{l in M} v_l |<g_j, g_l>| <= c (spread + sum_{l in M} v_l).
         """
         root, vectors = roots(self.gram)
         columns = root[:, None] * vectors.T
         squares, basis = np.linalg.eigh((columns * weights) @ columns.T)
         rank = int((squares > squares.size * np.finfo(float).eps * squares[-1]).sum())
-        squares, columns, best = squares[::-1][:rank], basis.T[::-1][:rank] @ columns, np.zeros(rank + 1)
+        squares, columns = squares[::-1][:rank], basis.T[::-1][:rank] @ columns
+        spreads = np.concatenate([[0.0], 2.0 ** (-np.arange(2 * math.log2(10 * weights.size)) / 2)])
+        missed = np.zeros((spreads.size, rank + 1))
         for place in np.unique(np.geomspace(1, rank, 16).astype(int)) - 1 if rank else []:
-            damped = np.minimum(1, squares[place] / squares)[:, None] * columns
-            length = np.sqrt((damped**2).sum(axis=0))
-            product = (damped * np.where(length > 0, weights / np.where(length > 0, length, 1), 0)) @ columns.T
-            sums = np.cumsum(np.linalg.eigvalsh(product + product.T) / 2)
-            best = np.maximum(best, np.concatenate([sums[::-1], [0]]))
-        return float(2 * (np.maximum(best[:-1] - best[1:], 0) ** (2 / 3)).sum() ** 3)
+            fields = np.minimum(1, squares[place] / squares)[:, None] * columns
+            length = np.sqrt((fields**2).sum(axis=0))
+            fields /= np.where(length > 0, length, 1)
+            product = (fields * weights) @ columns.T
+            sums = np.concatenate([np.cumsum(np.linalg.eigvalsh(product + product.T) / 2)[::-1], [0]])
+            near_by = np.zeros(weights.size), np.full(weights.size, np.inf)
+            for each in fields.T:
+                alike = np.abs(each @ fields)
+                order = np.argsort(-alike)
+                np.maximum(near_by[0], np.cumsum(weights[order] * alike[order]), out=near_by[0])
+                np.minimum(near_by[1], np.cumsum(weights[order]), out=near_by[1])
+            scale = [1.0, *np.minimum(1, (near_by[0] / (spreads[1:, None] + near_by[1])).max(axis=1))]
+            missed = np.maximum(missed, sums / np.sqrt(scale)[:, None])
+        return 2 * max(map(shared_least, np.maximum(missed[:, :-1] - missed[:, 1:], 0), spreads))
 
     @cached_property
     def gram(self) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from dpdist.domain import Attribute, Domain
 from dpdist.strategies import laplace_bound, p_identity, weighted_marginals
 from dpdist.strategies.bounds import _curve, _least_cost, separate_tables_bound, shared_length_bound, singular_value_bound
+from dpdist.verify import Claimed
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, union
 from dpdist.workloads.products import listed_marginals
 from tests.often import first_of
@@ -130,6 +132,16 @@ def test_no_lengths_cost_less(logs: list[float], log: float, seed: int) -> None:
         first = 1 / (1 + np.exp(np.linspace(-30, 30, 20001)))
         found = min(sum(d**2 / (s * (spread + s)) for d, s in zip(steps, (first, 1 - first), strict=True)))
         assert least == pytest.approx(found, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "workload", [marginals((5, 4, 3), 2), prefix(20), marginals((4, 4), 1)], ids=["tables", "prefix", "one-way"]
+)
+def test_the_checker_of_certificates_proves_as_much(workload: Workload) -> None:
+    cells = workload.shape[1]
+    for weights in (np.ones(cells), np.linspace(0, 2, cells)):
+        checked = Claimed.shared_bound(SimpleNamespace(gram=workload.gram()), weights / weights.sum())
+        assert checked == pytest.approx(shared_length_bound(workload.gram(), weights), rel=1e-8)
 
 
 def test_it_is_never_below_the_singular_value_bound() -> None:
