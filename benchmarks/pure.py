@@ -37,7 +37,7 @@ from dpdist.strategies import (
     p_identity_products,
     weighted_marginals,
 )
-from dpdist.strategies.bounds import separate_tables_bound
+from dpdist.strategies.bounds import tables_bound
 from dpdist.strategies.product_bound import product_bound
 from dpdist.workloads import Block, Workload, all_ranges, marginals, prefix, random_ranges
 
@@ -144,7 +144,7 @@ def row(name: str, workload: Workload, published: str) -> str:
     known = [cost for cost in costs.values() if cost is not None]
     bound = laplace_bound(workload) if cells <= DENSE_CELLS else 2.0 * product_bound(workload)
     if several:
-        bound = max(bound, 2.0 * product_bound(workload), separate_tables_bound(workload))
+        bound = max(bound, 2.0 * product_bound(workload), tables_bound(workload))
     errors = [f"{math.sqrt(costs[kind] / queries):.3f}" if costs.get(kind) else "" for kind in found]
     gap = f"{min(known) / bound:.2f}" if bound > 0 else ""
     return f"| {name} | {queries:,} | {cells:,} | {' | '.join(errors)} | {published} | {gap} | {took:.1f} |"

@@ -26,7 +26,7 @@ from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.strategies import laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE, Step, Strategy, ignore
-from dpdist.strategies.bounds import dual_weights, separate_tables_bound
+from dpdist.strategies.bounds import dual_weights, tables_bound
 from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
 from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
@@ -226,7 +226,7 @@ def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequ
     """What no strategy can beat, beside what the strategies know themselves: under Laplace noise of few cells and of tables that share no
     attribute, and of unions of products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise.
     """
-    found = [separate_tables_bound(workload)] if norm == "l1" else []
+    found = [tables_bound(workload)] if norm == "l1" else []
     if _over_cells(workload, norm):
         # a run plans more than once
         work, name = Planning(context), name_of(workload, "laplace", "bounds")

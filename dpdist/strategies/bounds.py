@@ -10,6 +10,7 @@ import numpy as np
 
 from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
+from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.strategies import linear
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy, gram_in_place, gram_of, proven_root_trace
@@ -17,7 +18,7 @@ from dpdist.strategies.exchangeable import SymmetricStrategy
 from dpdist.strategies.filters import bound_of_ends
 from dpdist.strategies.proofs import DualWeights
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.kinds import is_dyadic, is_filters, is_separable, line_of
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_marginals, is_separable, line_of
 
 CELLS = 1024
 """Cells up to which it is computed, by one eigen-decomposition for each of the ``CURVES``: 3 CPU seconds at 1,024."""
@@ -25,6 +26,8 @@ CURVES = 16
 """Ranks at which the eigenvalues are cut; 48 raise the bound by 1 to 2 % on prefix sums and ranges of 256 and 512 cells."""
 FINEST = 2
 """Values of k to an octave, the same on every machine: four times as many raise the bound by 2 % at most, of the tables that were tried."""
+MOST_ASKED = 10
+"""Attributes of marginals up to which it is computed in closed form: every set of them is compared with every other."""
 NEWTON = 16
 """Newton steps, each of which at least halves the error of a logarithm."""
 
@@ -52,9 +55,72 @@ def shared_length_bound(gram: Matrix, weights: Matrix) -> float:
         missed = np.max([np.zeros(rank + 1), *(curve.scaled(spread) for curve in curves)], axis=0)
         return _least_cost(np.maximum(-np.diff(missed), 0.0), spread)
 
-    spreads = 2.0 ** (-np.arange(FINEST * math.log2(10 * shares.size)) / FINEST)
     rounding = 64 * shares.size * np.finfo(float).eps  # of columns and lengths, relative
-    return float(2.0 * max(proven(float(spread)) for spread in (0.0, *spreads)) * (1.0 - rounding))
+    return float(2.0 * max(proven(float(spread)) for spread in _spreads(shares.size)) * (1.0 - rounding))
+
+
+def tables_bound(workload: Workload) -> float:
+    """Of tables, over any number of cells: no strategy has a lower cost under Laplace noise (variance at epsilon = 1); 0 for other queries."""
+    return max(separate_tables_bound(workload), marginals_bound(workload))
+
+
+def marginals_bound(workload: Workload) -> float:
+    """What ``shared_length_bound`` says of marginals whose cells have equal weights, in closed form; 0 for other queries, and for marginals
+    of more than ``MOST_ASKED`` attributes together.
+
+    W'W is sum_T v_T P_T with P_T the projector onto tables of T whose margins are zero, in which every cell has the same length. So every
+    field is sum_T g_T P_T w_j, and <g_j, g_l> is told by the set of attributes in which the cells j and l agree.
+
+    Source: docs/mathematics.md, section 5.
+    """
+    axes = sorted({axis for block in workload.blocks for axis in block.axes if workload.domain.shape[axis] > 1})
+    if not is_marginals(workload) or len(axes) > MOST_ASKED:
+        return 0.0
+    sizes = [workload.domain.shape[axis] for axis in axes]
+    asked = [({axes.index(axis) for axis in block.asked_axes if axis in axes}, block.weight**2) for block in workload.blocks]
+    sets = [set(each) for each in subsets(tuple(range(len(axes))))]
+    # of the columns of W, a share of all cells each: squares per direction of a residual space, and how many directions it has
+    squares = np.array(
+        [math.fsum(w / math.prod(sizes[i] for i in of) for of, w in asked if each <= of) for each in sets], dtype=np.float64
+    )
+    copies = np.array([math.prod(sizes[i] - 1 for i in each) for each in sets], dtype=np.float64)
+    along = [np.array([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]]) for n in sizes]  # rows: in T or not; columns: two cells agree or not
+    projected = np.array([[math.prod(p[int(i in t), int(i in a)] for i, p in enumerate(along)) for a in sets] for t in sets])
+    shares = np.array([math.prod((1 if i in each else n - 1) / n for i, n in enumerate(sizes)) for each in sets])
+    order = [i for i in np.argsort(-squares) if squares[i] > 0]
+    asked_squares, times = squares[order], copies[order]
+    places = np.unique(np.geomspace(1, len(order), CURVES).astype(int)) - 1
+    damped = np.minimum(1.0, asked_squares[places, None] / asked_squares)
+    lengths = (damped**2 * asked_squares) @ times
+    steps = damped * asked_squares / np.sqrt(lengths)[:, None]
+    missed = np.pad(np.cumsum((steps * times)[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
+    alike = np.abs((damped**2 * asked_squares) @ projected[order]) * math.prod(sizes) / lengths[:, None]
+    alike += 8 * len(sets) * np.finfo(float).eps
+    nearest = np.argsort(-alike, axis=1)
+    reach = np.cumsum(shares[nearest], axis=1)
+    aligned = np.cumsum(shares[nearest] * np.take_along_axis(alike, nearest, axis=1), axis=1)
+
+    def proven(spread: float) -> float:
+        scale = 1 / np.sqrt(np.minimum((aligned / (spread + reach)).max(axis=1), 1.0))
+        found = _largest_of(steps * scale[:, None], missed * scale[:, None], times)
+        return _least_cost(found[0], spread, found[1])
+
+    return 2.0 * max(map(proven, _spreads(math.prod(sizes)))) * (1.0 - 1e-9)
+
+
+def _largest_of(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
+    """Steps, and how often each is there, of a convex curve that is nowhere above the largest of several and meets it at their corners.
+
+    Args:
+        steps: each curve falls by these, (curves, runs); times: how often, (runs,).
+        missed: the curves at their corners, (curves, runs + 1).
+    """
+    top, runs = missed.argmax(axis=0), np.arange(times.size)
+    first, last = steps[top[:-1], runs], steps[top[1:], runs]
+    apart = missed[top[:-1], runs] - missed[top[1:], runs]
+    until = np.divide(apart, first - last, out=np.zeros_like(apart), where=first > last)
+    until = np.clip(until, 0.0, times)
+    return np.concatenate([first, last]), np.concatenate([until, times - until])
 
 
 def separate_tables_bound(workload: Workload) -> float:
@@ -134,12 +200,23 @@ def _curve(columns: Matrix, shares: Matrix, damped: Matrix) -> _Curve:
     return _Curve(np.concatenate([np.cumsum(found)[::-1], [0.0]]), length, aligned)
 
 
-def _least_cost(steps: Matrix, spread: float) -> float:
-    """min over s of sum_i steps_i^2 / (s_i (spread + s_i)) where sum_i s_i <= 1, from below: its dual at the multiplier that was found."""
-    squares = steps[steps > 0] ** 2
+def _spreads(cells: int) -> tuple[float, ...]:
+    """Values of k: 0, and those from about a tenth of a cell's share to 1."""
+    return 0.0, *(2.0 ** (-step / FINEST) for step in range(math.ceil(FINEST * math.log2(10 * cells))))
+
+
+def _least_cost(steps: Matrix, spread: float, copies: Matrix | None = None) -> float:
+    """min over s of sum_i steps_i^2 / (s_i (spread + s_i)) where sum_i s_i <= 1, from below: its dual at the multiplier that was found.
+
+    Args:
+        copies: how often each step is there, (n,); by default once.
+    """
+    times = np.ones_like(steps) if copies is None else copies
+    times, steps = times[steps > 0], steps[steps > 0]
+    squares = steps**2
     if not squares.size:
         return 0.0
-    multiplier = 2.0 * float((squares ** (1 / 3)).sum()) ** 3  # the best one where the spread is 0
+    multiplier = 2.0 * float((times * squares ** (1 / 3)).sum()) ** 3  # the best one where the spread is 0
     for _ in range(NEWTON):
         # squares (spread + 2 s) / (s (spread + s))^2 = multiplier: in logarithms the slope is between 2 and 3
         wanted = np.log(squares / multiplier)
@@ -149,10 +226,10 @@ def _least_cost(steps: Matrix, spread: float) -> float:
             excess = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s) - wanted
             logs -= excess / (2 * (spread + 2 * s) / (spread + s) - 2 * s / (spread + 2 * s))
         s = np.exp(logs)
-        value = float((squares / (s * (spread + s))).sum() + multiplier * (s.sum() - 1.0))
-        if abs(s.sum() - 1.0) <= 1e-7:
+        value = float((times * squares / (s * (spread + s))).sum() + multiplier * ((times * s).sum() - 1.0))
+        if abs((times * s).sum() - 1.0) <= 1e-7:
             break
-        multiplier *= float(s.sum()) ** 2.5
+        multiplier *= float((times * s).sum()) ** 2.5
     return value
 
 
@@ -285,7 +362,7 @@ def dual_weights(
         product: the bound of unions of products.
     """
     norm, shape, cells = compared[0].norm, workload.domain.shape, workload.shape[1]
-    if norm == "l1" and separate_tables_bound(workload) >= lower * (1 - NEAR):
+    if norm == "l1" and tables_bound(workload) >= lower * (1 - NEAR):
         return DualWeights("equal")
     if cells > MOST_CELLS:
         return _of_many_cells(workload, compared, lower / UNIT_VARIANCE[norm], product)
