@@ -103,7 +103,7 @@ ROWS: dict[str, tuple[Callable[[], Workload], str]] = {
     },
     **{
         f"2-way tables, {' x '.join(map(str, sizes))}": (partial(marginals, Domain.of_shape(sizes), (2,)), "")
-        for sizes in ((8, 8, 8), (5, 5, 5, 5))
+        for sizes in ((8, 8, 8), (5, 5, 5, 5), (20, 20, 20), (50, 50, 50), (91, 9, 52, 47, 17, 7))
     },
 }
 COLUMNS = (

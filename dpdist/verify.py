@@ -404,17 +404,29 @@ def roots(matrix: Array) -> tuple[Array, Array]:
 LOGARITHMS = np.linspace(-60, 5, 2**14)
 
 
-def shared_least(steps: Array, spread: float) -> float:
-    """min over s of sum_k d_k^2 / (s_k (spread + s_k)) where sum_k s_k <= 1: what a multiplier m of that sum proves."""
+def largest_of(steps: Array, missed: Array, times: Array) -> tuple[Array, Array]:
+    """How a convex curve falls, and how often so, that meets the largest of several at their common corners, and between two of them goes
+    along the one that is largest at the first and then along the one that is largest at the second."""
+    best, runs = missed.argmax(axis=0), range(times.size)
+    falls = np.array([[steps[best[run], run], steps[best[run + 1], run]] for run in runs])
+    apart = np.array([missed[best[run], run] - missed[best[run + 1], run] for run in runs])
+    bend = falls[:, 0] > falls[:, 1]
+    until = np.where(bend, np.clip(apart / np.where(bend, falls[:, 0] - falls[:, 1], 1), 0, times), 0)
+    return falls.T.ravel(), np.concatenate([until, times - until])
+
+
+def shared_least(steps: Array, spread: float, times: Array | float = 1.0) -> float:
+    """min over s of sum_k d_k^2 / (s_k (spread + s_k)) where sum_k s_k <= 1, each so many times: what a multiplier m of that sum proves."""
+    times = np.broadcast_to(times, steps.shape)[steps > 0]
     squares = steps[steps > 0] ** 2
     if not squares.size:
         return 0.0
     s = np.exp(LOGARITHMS)
-    known, m = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s), 2 * float((squares ** (1 / 3)).sum()) ** 3
+    known, m = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s), 2 * float((times * squares ** (1 / 3)).sum()) ** 3
     for _ in range(40):
         s = np.exp(np.interp(np.log(squares / m), known, LOGARITHMS))  # where d^2 / (s (spread + s)) + m s is least
-        value = float((squares / (s * (spread + s))).sum() + m * (s.sum() - 1))
-        m *= float(s.sum()) ** 2.5
+        value = float((times * squares / (s * (spread + s))).sum() + m * ((times * s).sum() - 1))
+        m *= float((times * s).sum()) ** 2.5
     return value
 
 
@@ -1021,7 +1033,9 @@ class Claimed:
         if given["weights"] == "persons":
             records = self.shares * int(self.privacy["most_records_of_one_person"])
             return self.persons_bound(given) * self.longest * records**2 / self.squared
-        tables = self.separate_tables_bound if self.laplace and given["weights"] == "equal" else 0.0
+        tables = (
+            max(self.separate_tables_bound, self.marginals_bound) if self.laplace and given["weights"] == "equal" else 0.0
+        )
         if tables and math.prod(self.shape) > MOST_CELLS:
             return tables
         along = {axis: self.arrays[f"{self.proof}_{axis}"].astype(np.float64) for axis in given["attributes"]}
@@ -1060,6 +1074,58 @@ class Claimed:
         for each in self.groups:
             volume += 2 * (each.rows - 1) * math.log(each.unit) - math.log(each.rows) - 2 * math.lgamma(each.rows)
         return 2 * rank * math.exp(volume / rank)
+
+    @cached_property
+    def marginals_bound(self) -> float:
+        """``shared_bound`` of marginals, cells of equal weight: W'W is a sum of projectors P_T onto tables of attributes T without their
+        margins, and <P_T w_j, w_l> is told by where the cells j and l agree. 0 for other queries.
+        """
+        wide = {
+            axis: size
+            for axis, size in enumerate(self.shape)
+            if size > 1 and any(axis in group.axes for group in self.groups)
+        }
+        asked = []
+        for group in self.groups:
+            whole = (
+                {axis: factor.matrix is None for axis, factor in zip(group.axes, group.factors, strict=True)}
+                if group.separable
+                else {}
+            )
+            sums = [factor.matrix for factor in group.factors if factor.matrix is not None] if group.separable else []
+            if not group.separable or any(rows.shape[0] > 1 or (rows != 1).any() for rows in sums):
+                return 0.0
+            if any((scale != 1).any() for scale in group.scales):
+                return 0.0
+            asked.append(({axis for axis in whole if whole[axis]} & set(wide), group.unit**2))
+        if len(wide) > 10:
+            return 0.0
+        cells = math.prod(wide.values())
+        sets = [{axis for bit, axis in enumerate(wide) if code >> bit & 1} for code in range(2 ** len(wide))]
+        tables = [sum(square / math.prod(wide[a] for a in of) for of, square in asked if each <= of) for each in sets]
+        known = [
+            (square, each) for square, each in sorted(zip(tables, sets, strict=True), key=lambda one: -one[0]) if square
+        ]
+        squares = np.array([square for square, _ in known])
+        times = np.array([math.prod(wide[a] - 1 for a in each) for _, each in known], dtype=float)
+        agreed = np.array([math.prod((1 if a in both else wide[a] - 1) / wide[a] for a in wide) for both in sets])
+        products = np.array(
+            [[math.prod((a in both) * wide[a] - 1 for a in each) for both in sets] for _, each in known], dtype=float
+        )
+        places = np.unique(np.geomspace(1, squares.size, 16).astype(int)) - 1
+        damped = np.minimum(1, squares[places, None] / squares)
+        lengths = ((damped**2 * squares) @ times)[:, None]
+        steps = damped * squares / np.sqrt(lengths)
+        missed = np.concatenate([np.cumsum((steps * times)[:, ::-1], axis=1)[:, ::-1], np.zeros((places.size, 1))], axis=1)
+        alike = np.abs((damped**2 * squares) @ products) / lengths
+        order = np.argsort(-alike)
+        near_by = np.cumsum(agreed[order], axis=1), np.cumsum(agreed[order] * np.sort(alike)[:, ::-1], axis=1)
+        found = [0.0]
+        for spread in [0.0, *(2.0 ** (-step / 2) for step in range(math.ceil(2 * math.log2(10 * cells))))]:
+            scale = np.sqrt(np.minimum(1, (near_by[1] / (spread + near_by[0])).max(axis=1)))[:, None]
+            falls, often = largest_of(steps / scale, missed / scale, times)
+            found.append(shared_least(falls, spread, often))
+        return 2 * max(found)
 
     def shared_bound(self, weights: Array) -> float:
         """2 min { sum_k d_k^2 / (s_k (spread + s_k)) : sum_k s_k <= 1 }, the largest for some spreads. d_k are the steps of a bound of how

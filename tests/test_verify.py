@@ -98,6 +98,11 @@ OTHERS: dict[str, dict[str, Any]] = {
         "domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "years": {"from": 0, "to": 11, "other": "drop"}},
         "workload": [{"marginals": {"of": [["age"], []]}}, {"marginals": {"of": [["years"]]}, "weight": 1.5}], **PURE,
     },
+    "tables that share attributes, Laplace noise": {
+        "records": {"path": "records.parquet", "columns": {"years": "age"}}, "mechanism": "identity",
+        "domain": {"age": {"from": 0, "to": 99}, "years": {"from": 0, "to": 11, "other": "drop"}, "sex": {"categories": ["f", "m"]}},
+        "workload": [{"marginals": {"ways": [2]}}, {"marginals": {"of": [["years"]]}, "weight": 1.5}], **PURE,
+    },
     "long series": {
         "domain": {"age": {"from": 0, "to": 2999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "convolution",
         "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}, {"mean": 7}, {"exponential": 0.9}]}}],
@@ -560,6 +565,9 @@ LIES: dict[str, Lie] = {
     ),
     "a larger lower bound of tables that share no attribute": (
         "tables that share no attribute, Laplace noise", "lower bound", scaled("lower_bound", 1 + 1e-5),
+    ),
+    "a larger lower bound of tables that share attributes": (
+        "tables that share attributes, Laplace noise", "lower bound", scaled("lower_bound", 1 + 1e-5),
     ),
     "a larger lower bound of a long series": ("long series", "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a smaller gap of a long series": (

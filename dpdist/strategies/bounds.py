@@ -60,7 +60,7 @@ def shared_length_bound(gram: Matrix, weights: Matrix) -> float:
 
 
 def tables_bound(workload: Workload) -> float:
-    """Of tables, over any number of cells: no strategy has a lower cost under Laplace noise (variance at epsilon = 1); 0 for other queries."""
+    """Of tables, however many cells: no strategy has a lower cost under Laplace noise (variance at epsilon = 1); 0 for others."""
     return max(separate_tables_bound(workload), marginals_bound(workload))
 
 
@@ -84,7 +84,9 @@ def marginals_bound(workload: Workload) -> float:
         [math.fsum(w / math.prod(sizes[i] for i in of) for of, w in asked if each <= of) for each in sets], dtype=np.float64
     )
     copies = np.array([math.prod(sizes[i] - 1 for i in each) for each in sets], dtype=np.float64)
-    along = [np.array([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]]) for n in sizes]  # rows: in T or not; columns: two cells agree or not
+    along = [
+        np.array([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]]) for n in sizes
+    ]  # rows: in T or not; columns: two cells agree or not
     projected = np.array([[math.prod(p[int(i in t), int(i in a)] for i, p in enumerate(along)) for a in sets] for t in sets])
     shares = np.array([math.prod((1 if i in each else n - 1) / n for i, n in enumerate(sizes)) for each in sets])
     order = [i for i in np.argsort(-squares) if squares[i] > 0]

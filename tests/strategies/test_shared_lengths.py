@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain
 from dpdist.strategies import laplace_bound, p_identity, weighted_marginals
-from dpdist.strategies.bounds import _curve, _least_cost, separate_tables_bound, shared_length_bound, singular_value_bound
+from dpdist.strategies.bounds import (
+    _curve,
+    _least_cost,
+    marginals_bound,
+    separate_tables_bound,
+    shared_length_bound,
+    singular_value_bound,
+    tables_bound,
+)
 from dpdist.verify import Claimed
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, union
 from dpdist.workloads.products import listed_marginals
@@ -142,6 +150,32 @@ def test_the_checker_of_certificates_proves_as_much(workload: Workload) -> None:
     for weights in (np.ones(cells), np.linspace(0, 2, cells)):
         checked = Claimed.shared_bound(SimpleNamespace(gram=workload.gram()), weights / weights.sum())
         assert checked == pytest.approx(shared_length_bound(workload.gram(), weights), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asked"),
+    [
+        ((8, 8, 8), {(0, 1): 1.0, (0, 2): 1.0, (1, 2): 1.0}),
+        ((4, 5, 6), {(): 1.0, (0,): 2.0, (0, 1): 1.0, (1, 2): 0.5}),
+        ((30, 30), {(0,): 1.0, (1,): 3.0}),
+        ((7, 1, 3), {(0, 1): 1.0, (2,): 1.0}),
+        ((6, 9, 2), {(0, 1): 1.0}),
+    ],
+)
+def test_marginals_are_bounded_in_closed_form(sizes: tuple[int, ...], asked: dict[tuple[int, ...], float]) -> None:
+    """As by all cells, but for how curves are put together between their corners; so of more cells that are all alike."""
+    domain = Domain.of_shape(sizes)
+    parts = [listed_marginals(domain, [[domain.names[axis] for axis in of]]) for of in asked]
+    workload = union(*parts, weights=tuple(asked.values()))
+    found = marginals_bound(workload)
+    assert found == pytest.approx(shared_length_bound(workload.gram(), np.ones(workload.shape[1])), rel=0.03)
+    assert found <= weighted_marginals(workload).workload_cost
+
+
+def test_marginals_of_many_cells_lie_near_their_bound() -> None:
+    large = marginals(Domain.of_shape((50, 50, 50)), (2,))
+    assert 1 <= weighted_marginals(large).workload_cost / tables_bound(large) < 1.14
+    assert marginals_bound(marginals(Domain.of_shape((2,) * 11), (1,))) == marginals_bound(prefix(5)) == 0
 
 
 def test_it_is_never_below_the_singular_value_bound() -> None:
