@@ -175,7 +175,12 @@ def test_marginals_are_bounded_in_closed_form(sizes: tuple[int, ...], asked: dic
 def test_marginals_of_many_cells_lie_near_their_bound() -> None:
     large = marginals(Domain.of_shape((50, 50, 50)), (2,))
     assert 1 <= weighted_marginals(large).workload_cost / tables_bound(large) < 1.14
-    assert marginals_bound(marginals(Domain.of_shape((2,) * 11), (1,))) == marginals_bound(prefix(5)) == 0
+
+
+def test_marginals_of_many_attributes_are_bounded_in_no_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdist.strategies.bounds.MOST_ASKED", 2)
+    assert marginals_bound(marginals((3, 3), 1)) > 0
+    assert marginals_bound(marginals((3, 3, 3), 1)) == marginals_bound(prefix(5)) == 0
 
 
 def test_it_is_never_below_the_singular_value_bound() -> None:
