@@ -1120,7 +1120,7 @@ class Claimed:
         alike = np.abs((damped**2 * squares) @ products) / lengths
         order = np.argsort(-alike)
         near_by = np.cumsum(agreed[order], axis=1), np.cumsum(agreed[order] * np.sort(alike)[:, ::-1], axis=1)
-        found = [0.0]
+        found = [float(times @ np.sqrt(squares)) ** 2]
         for spread in [0.0, *(2.0 ** (-step / 2) for step in range(math.ceil(2 * math.log2(10 * cells))))]:
             scale = np.sqrt(np.minimum(1, (near_by[1] / (spread + near_by[0])).max(axis=1)))[:, None]
             falls, often = largest_of(steps / scale, missed / scale, times)

@@ -26,7 +26,7 @@ from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.strategies import laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE, Step, Strategy, ignore
-from dpdist.strategies.bounds import dual_weights, tables_bound
+from dpdist.strategies.bounds import CELLS, dual_weights, marginals_bound, tables_bound
 from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
 from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
@@ -243,12 +243,18 @@ def lower_bound_bytes(workload: Workload, norm: Norm, compared: Sequence[Strateg
 
 
 def _over_cells(workload: Workload, norm: Norm) -> bool:
-    return norm == "l1" and workload.shape[1] <= DENSE_CELLS
+    return norm == "l1" and workload.shape[1] <= DENSE_CELLS and not _in_closed_form(workload, norm)
+
+
+def _in_closed_form(workload: Workload, norm: Norm) -> bool:
+    """Whether what is said of marginals is as much as all cells would say, or all that can be said beyond so many."""
+    return norm == "l1" and workload.shape[1] > CELLS and marginals_bound(workload) > 0
 
 
 def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:
     certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
-    return not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
+    known = certified or _in_closed_form(workload, norm)
+    return not known and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
 
 
 def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:

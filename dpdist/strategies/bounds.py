@@ -65,8 +65,8 @@ def tables_bound(workload: Workload) -> float:
 
 
 def marginals_bound(workload: Workload) -> float:
-    """What ``shared_length_bound`` says of marginals whose cells have equal weights, in closed form; 0 for other queries, and for marginals
-    of more than ``MOST_ASKED`` attributes together.
+    """What ``shared_length_bound`` and twice ``dual_bound`` say of marginals whose cells have equal weights, in closed form; 0 for other
+    queries, and for marginals of more than ``MOST_ASKED`` attributes together.
 
     W'W is sum_T v_T P_T with P_T the projector onto tables of T whose margins are zero, in which every cell has the same length. So every
     field is sum_T g_T P_T w_j, and <g_j, g_l> is told by the set of attributes in which the cells j and l agree.
@@ -107,7 +107,8 @@ def marginals_bound(workload: Workload) -> float:
         found = _largest_of(steps * scale[:, None], missed * scale[:, None], times)
         return _least_cost(found[0], spread, found[1])
 
-    return 2.0 * max(map(proven, _spreads(math.prod(sizes)))) * (1.0 - 1e-9)
+    singular = float(times @ np.sqrt(asked_squares)) ** 2
+    return 2.0 * max(singular, *map(proven, _spreads(math.prod(sizes)))) * (1.0 - 1e-9)
 
 
 def _largest_of(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
