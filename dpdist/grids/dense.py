@@ -255,22 +255,24 @@ class DenseGrid(Grid):
             return isinstance(self.base, Identity)
         return self.base.fingerprint == basis.operator.fingerprint
 
-    def over_several(self, moved: Distance) -> Grid | None:
+    def over_several(self, moved: Distance) -> Grid:
         """What cells of one row of one entry each add is orthogonal: the squared length grows with their number (L1: the length does).
 
-        Of other rows the products of columns count, where no record lowers a count and there are few enough cells.
+        Of other rows the products of columns count, where no record lowers a count and there are few enough cells; elsewhere lengths add
+        up (the triangle inequality).
         """
+        several = moved.groups * (moved.participations or 1)
+        apart = replace(self, sensitivity_squared=self.sensitivity_squared * several**2)
         if moved.participations is not None:
-            return None
+            return apart
         if self.mixing.ndim == 1 and isinstance(self.base, Identity):
             factor = moved.groups if self.norm == "l2" else moved.groups**2
             return replace(self, sensitivity_squared=self.sensitivity_squared * factor)
         if self.norm == "l1" or moved.signed or self.base.shape[1] > PAIRED_CELLS:
-            return None
+            return apart
         gram = sum((exact_gram(block) for block in self.row_blocks()), np.int64(0))
         squared = squared_over_cells(np.asarray(gram), moved.groups, replaced=moved.replaced) * moved.records**2
-        apart = self.sensitivity_squared * moved.groups**2  # never more than by the triangle inequality
-        return replace(self, sensitivity_squared=min(squared, apart))
+        return replace(self, sensitivity_squared=min(squared, apart.sensitivity_squared))
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         return not jointly or cells <= JOINT_CELLS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -237,14 +237,15 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
         raise InvalidInput(
             "no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'"
         )
-    compared = _fitting(job, [strategy_of(context, job, name, norm) for name in names])
+    grid_of = _grids(job)
+    compared = _fitting(job, [strategy_of(context, job, name, norm) for name in names], grid_of)
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = lower_bound_bytes(workload, norm, compared)
     Planning(context).check_memory("the bound that no strategy can beat", bound_bytes)
     lower = lower_bound(context, workload, norm, compared)
-    reaches = _reaches(job, compared)
+    reaches = _reaches(job, compared, grid_of)
     strategy = compared[names.index(of_worst(names))] if asked.objective == "worst" else _best(compared, reaches)
-    grid = _grid(job, strategy)
+    grid = grid_of(strategy)
     bought = guarantee.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
@@ -277,12 +278,12 @@ def _names(job: Job, norm: Norm) -> tuple[str, ...]:
     )
 
 
-def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
+def _fitting(job: Job, compared: list[Strategy], grid_of: Callable[[Strategy], Grid]) -> list[Strategy]:
     """The strategies of which one estimate can be made, where post-processing needs it; all where none can, and the plan says so."""
     if len(compared) == 1 or not job.outputs.fits:
         return compared
     options, queries = job.outputs.postprocess, job.workload.queries
-    grids = [(each, _grid(job, each)) for each in compared]
+    grids = [(each, grid_of(each)) for each in compared]
     jointly, cells = bool(options.consistent_with), queries.shape[1]
     together = [each for each, grid in grids if grid.estimates(cells, jointly=jointly)]
     if together and few_cells(queries):
@@ -290,12 +291,12 @@ def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
     return [each for each, grid in grids if by_answers(grid, queries, options) and not each.biased] or together or compared
 
 
-def _reaches(job: Job, compared: Sequence[Strategy]) -> dict[str, float]:
+def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy], Grid]) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
     moved = job.moved
     if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
         return {}
-    grids = ((strategy, _grid(job, strategy)) for strategy in compared)
+    grids = ((strategy, grid_of(strategy)) for strategy in compared)
     return {strategy.name: grid.sensitivity / column(strategy, grid) for strategy, grid in grids}
 
 
@@ -364,6 +365,18 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
 
 def _grid(job: Job, strategy: Strategy) -> Grid:
     return strategy.grid_for(job.workload.queries, job.moved)
+
+
+def _grids(job: Job) -> Callable[[Strategy], Grid]:
+    """The grid of a strategy, which is made once: its sensitivity takes seconds over many cells."""
+    made: dict[str, Grid] = {}
+
+    def grid_of(strategy: Strategy) -> Grid:
+        if strategy.name not in made:
+            made[strategy.name] = _grid(job, strategy)
+        return made[strategy.name]
+
+    return grid_of
 
 
 def by_answers(grid: Grid, queries: Workload, options: PostprocessSpec) -> bool:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from dpdist.grids.base import Grid
 from dpdist.mechanisms import optimised
 from dpdist.release import planning
 from dpdist.release.plan import plan
 from dpdist.spec import load
+from dpdist.strategies import Strategy
 from tests.properties.compositions import context_of_all
 
 PURE, GAUSSIAN = {"epsilon": 1}, {"epsilon": 1, "delta": 1e-9}
@@ -66,3 +68,27 @@ def test_marginals_of_many_cells_are_bounded_without_their_gram(monkeypatch: pyt
     }
     found = plan(context_of_all(), load(asked))
     assert found.gap < 2.08
+
+
+def test_every_compared_strategy_is_put_into_whole_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far a person reaches in several groups decides which is best; what the best one measures is not made again."""
+    made: list[str] = []
+    true = Strategy.grid
+
+    def counted(strategy: Strategy, *arguments: Any, **options: Any) -> Grid:
+        made.append(strategy.name)
+        return true(strategy, *arguments, **options)
+
+    monkeypatch.setattr(Strategy, "grid", counted)
+    asked = {
+        "release": "groups",
+        "records": {"path": "records.parquet", "person": {"column": "who", "most_groups": 2, "most_records": 2}},
+        "domain": {"a": {"from": 0, "to": 7}, "b": {"categories": ["x", "y"]}},
+        "workload": [{"ranges": {"of": ["a"]}}],
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "groups", "cap": {"rho": 1}},
+        "left_out": None,
+    }
+    found = plan(context_of_all(), load(asked))
+    assert len(found.options[0].compared) > 1
+    assert sorted(made) == sorted(each.name for each in found.options[0].compared)

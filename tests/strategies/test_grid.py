@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +25,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import Sizes
+from dpdist.stability import Distance
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
@@ -117,6 +119,22 @@ def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int
         else:
             truth = brute_force_sensitivity(rows, neighbours, most, power=2)
             assert truth <= grid.sensitivity_squared <= truth * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("name", ["coa", "identity, L1", "laplace", "wavelet", "wavelet, L1"])
+def test_more_cells_or_steps_reach_as_far_as_as_many_records_of_one_cell_where_nothing_more_is_known(
+    name: str, replaced: bool
+) -> None:
+    """The grid is not made again for them: it is the same with the sensitivity of the triangle inequality, and never a smaller one."""
+    strategy = BUILD[name](MIXED)
+    for moved in (
+        Distance(2, replaced=replaced, groups=3, signed=True),
+        Distance(2, replaced=replaced, participations=3, separation=2),
+    ):
+        grid = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=2)
+        again = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=6)
+        assert grid.over_several(moved) == replace(grid, sensitivity_squared=again.sensitivity_squared)
 
 
 def test_l1_sensitivity_beyond_pairs_is_an_upper_bound() -> None:
