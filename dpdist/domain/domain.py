@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -52,8 +53,13 @@ class Domain:
 
     def __post_init__(self) -> None:
         names = list(self.columns)
-        if not names or len(set(names)) != len(names):
-            raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
+        if not names:
+            raise InvalidInput("a domain needs at least one attribute, found none")
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            listed = ", ".join(map(repr, twice))
+            raise InvalidInput(
+                f"attributes, their levels and columns of amounts have different names, found {listed} twice; rename one of both"
+            )
         if any(a.amounts is not None for a in self.attributes[: len(self.plain)]):
             raise InvalidInput("columns of amounts come after all other attributes, of which there is at least one")
         if self.shares_per_record > MOST_STEPS:

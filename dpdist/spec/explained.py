@@ -141,6 +141,8 @@ def _said(problem: Any) -> str:
     if kind == "string_type" and isinstance(given, bool | datetime.date | int | float) and "forms" not in problem:
         return f"{needed}, but YAML reads this value as {_kind_of(given)}; put it in quotes"
     cure = f"; {CURES[kind]}" if kind in CURES else ""
+    if kind == "model_type" and (keys := _allowed_keys(place)):
+        cure += f" (keys here are {', '.join(keys)})"
     if isinstance(given, dict | list | None):
         return f"{needed}, found {_kind_of(given)}{cure}" if kind in NEEDED else needed
     return f"{needed} (found {short(given)}){cure}"

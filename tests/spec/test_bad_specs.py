@@ -169,6 +169,18 @@ def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before
             {"records": "visitors.csv"},
             "a mapping of keys is needed (found 'visitors.csv'); write 'key: value' lines below it",
         ),
+        (
+            {"domain": {"sex": ["f", "m"]}},
+            "domain.sex: a mapping of keys is needed, found a list; write 'key: value' lines below it (keys here are categories, dates, ",
+        ),
+        (
+            {
+                "domain": {
+                    name: {"categories": ["f", "m"], "levels": {"all": {"both": ["f", "m"]}}} for name in ("sex", "other")
+                }
+            },
+            "attributes, their levels and columns of amounts have different names, found 'all' twice; rename one of both",
+        ),
         ({"neighbours": "swap"}, "neighbours: allowed are 'add-remove' or 'replace-one' (found 'swap')"),
         ({"period": "next week"}, "period: a day such as 2026-11-16 is needed (found 'next week')"),
         (
