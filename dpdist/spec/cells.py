@@ -15,7 +15,7 @@ from dpdist.quantities.registry import quantity_of
 from dpdist.sizes import Sizes
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
-from dpdist.spec.sums import SumSpec
+from dpdist.spec.sums import ColumnSpec, SumSpec
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CountedCells:
     folder: Path
     sizes: Sizes
     placeholders: bool = False
-    beside: Mapping[str, SumSpec] = field(default_factory=dict)
+    beside: Mapping[str, ColumnSpec] = field(default_factory=dict)
 
     @cached_property
     def domain(self) -> Domain:

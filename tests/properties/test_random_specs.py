@@ -40,8 +40,6 @@ NOT_DRAWN = {
     "output.folder": "where the test looks",
     "output.to": "warehouses (tests/warehouse)",
     "postprocess.consistent_with": "another release (tests/release/test_release.py)",
-    "quantiles.of.*.most_per_person": "refused: quantiles need no bound",
-    "quantiles.of.*.selection": "refused: quantiles need no bound",
     "records.iceberg": "a catalogue (tests/records/test_extracts.py)",
     "site.font_file": "a file of a font (tests/page/test_appearance.py)",
     "site.logo": "a picture (tests/page/test_appearance.py)",

@@ -160,7 +160,7 @@ def test_quantiles_are_called_as_the_sums_of_their_column(home: Path) -> None:
         ({"by": ["town"]}, "'town' does not exist"),
         ({"by": ["sex", "sex"]}, "twice"),
         ({"share": 1}, "'share' lies between 0 and 1"),
-        ({"of": {"amount": {**AMOUNT, "from": 0, "to": "private", "selection": {"most": 100}}}}, "need no bound"),
+        ({"of": {"amount": {**AMOUNT, "from": 0, "to": "private", "selection": {"most": 100}}}}, "to: a number is needed"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:

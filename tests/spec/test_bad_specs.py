@@ -181,6 +181,10 @@ def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before
             },
             "attributes, their levels and columns of amounts have different names, found 'all' twice; rename one of both",
         ),
+        (
+            {"quantiles": {"of": {"q": {"from": 0, "to": 9, "most_per_person": 9}}}},
+            "unknown key 'quantiles.of.q.most_per_person'; allowed here are from, missing, step, title, to, unit",
+        ),
         ({"neighbours": "swap"}, "neighbours: allowed are 'add-remove' or 'replace-one' (found 'swap')"),
         ({"period": "next week"}, "period: a day such as 2026-11-16 is needed (found 'next week')"),
         (
