@@ -103,7 +103,7 @@ def _listed(domain: Domain, words: Words, place: int, head: str, factor: Operato
         return tuple(called.get(step, step) for step in steps)
     if isinstance(kind, Prefix):
         below = _edges_above(domain, words, place) if head == attribute.name else {}
-        steps = [label.removeprefix("up to ") for label in labels]
+        steps = [label.removeprefix("up to ").removeprefix("<= ") for label in labels]
         return tuple(below.get(step) or say("up to {label}", label=called.get(step, step)) for step in steps)
     return tuple(called.get(label, label) for label in labels) if called else labels
 

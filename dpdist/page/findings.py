@@ -77,7 +77,7 @@ def _largest(figure: Figure, counted: str, answer: str) -> str:
     values, half = (each[np.ix_(rows, columns)].ravel() for each in (figure.values, figure.half))
     names = [_name(figure, i, s) for i in rows for s in columns]
     if values.size == 1:
-        named = "" if names[0] in ("", "all") else f": {names[0]}"
+        named = "" if names[0] in ("", "all") or figure.title.endswith(names[0]) else f": {names[0]}"
         return f"{with_interval(values[0], half[0])} {counted}{named}."
     wider = jointly(half)
     top = int(np.argmax(values))

@@ -196,7 +196,8 @@ def relations(
         spans = [_span(attribute, edges, None, bound) for bound in at_most or ()]
         names = [f"<= {bound:.0f}" for bound in (edges[:-1] if at_most is None else at_most)]
     operator: Operator = ListedRanges(attribute.values, np.array(spans)) if spans else _every(attribute.values)
-    return with_groups(domain, of if not by else f"{of} by {', '.join(by)}", [(of, along(attribute, operator), names)], by)
+    title = _title(of if len(names) > 1 else f"{of} {names[0]}", by)
+    return with_groups(domain, title, [(of, along(attribute, operator), names)], by)
 
 
 def _every(numbers: int) -> Operator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import html
 import importlib
 import json
 from pathlib import Path
@@ -225,3 +226,17 @@ def test_running_sums_ask_what_prefixes_ask(monkeypatch: pytest.MonkeyPatch) -> 
     sums = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
     assert type(sums.blocks[0].factors[-1]) is not type(prefixes.blocks[0].factors[-1])
     np.testing.assert_allclose(sums.unweighted.dense(), prefixes.unweighted.dense(), atol=1e-12)
+
+
+def test_a_relation_with_one_bound_is_headed_by_it(home: Path) -> None:
+    """Side by side two of them are told apart; numbers up to which all are asked for have no two signs."""
+    asked = [{"of": DIFFERENCE, "at_most": [0]}, {"of": DIFFERENCE, "within": [2], "by": ["sex"]}, {"of": DIFFERENCE}]
+    path = small.write(home.parent / "data", table=records(), domain=DOMAIN, workload=[{"relation": each} for each in asked])
+    done = small.run(path, home)
+    page = html.unescape((done.folder / "index.html").read_text())
+    groups = dict.fromkeys(row["group"] for row in done.answers.arrow.to_pylist())
+    assert list(groups) == ["age - tenure <= 0", "age - tenure from -2 to 2 by sex", "age - tenure"]
+    assert "Age - tenure <= 0" in page
+    assert "records: <= 0" not in page
+    assert "up to -7" in page
+    assert "up to <=" not in page
