@@ -418,7 +418,7 @@ def completed(mixing: Matrix, norm: Norm = "l2", least: float = 0.0) -> Matrix:
     rows, columns = mixing.shape
     if rows == columns:
         return mixing
-    _, singular, right = lapack.svd(mixing, full_matrices=True)
+    _, singular, right = lapack.svd(mixing, full_matrices=rows < columns)  # of many rows the others are never read
     rank = int((singular > max(rows, columns) * np.finfo(float).eps * singular[0]).sum())
     if rank == columns:
         return mixing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -17,8 +18,9 @@ from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.answers import Wanted
+from dpdist.grids.base import Norm
 from dpdist.grids.columns import l1_sensitivity, sensitivity_squared
-from dpdist.grids.dense import DenseGrid
+from dpdist.grids.dense import COMPLETION, COMPLETION_L1, DenseGrid, completed
 from dpdist.operators import Identity, Prefix, Total
 from dpdist.page.content import decimals_of
 from dpdist.privacy.accounting import Loss
@@ -135,6 +137,22 @@ def test_more_cells_or_steps_reach_as_far_as_as_many_records_of_one_cell_where_n
         grid = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=2)
         again = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=6)
         assert grid.over_several(moved) == replace(grid, sensitivity_squared=again.sensitivity_squared)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_a_strategy_of_many_rows_is_completed_without_a_matrix_over_pairs_of_rows(norm: Norm) -> None:
+    """Two thousand rows over eight columns of rank six: the rows that are added are those of all singular vectors."""
+    rows = np.random.default_rng(3).integers(-3, 4, (2000, 6)) @ np.random.default_rng(4).integers(-3, 4, (6, 8)) * 1.0
+    tracemalloc.start()
+    found = completed(rows, norm)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * rows.shape[0] ** 2 / 10
+    assert np.array_equal(found[:2000], rows)
+    assert np.linalg.matrix_rank(found[2000:]) == 2
+    assert np.linalg.svd(found, compute_uv=False)[-1] > 0.1 * (COMPLETION if norm == "l2" else COMPLETION_L1)
+    if norm == "l2":
+        assert np.abs(rows @ found[2000:].T).max() < 1e-9
 
 
 def test_l1_sensitivity_beyond_pairs_is_an_upper_bound() -> None:
