@@ -98,7 +98,7 @@ def of_worst(names: Sequence[str]) -> str:
     if found is None:
         able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.worst)
         raise InvalidInput(
-            f"'objective: worst' is for Gaussian noise and one of {able}, found {', '.join(map(repr, names)) or 'no mechanism'}; set "
+            f"'objective: worst' is for one of {able}, found {', '.join(map(repr, names)) or 'no mechanism'}; set "
             "'mechanism: auto', raise 'limits', or ask for fewer cells"
         )
     return found

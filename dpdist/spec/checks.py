@@ -287,8 +287,12 @@ def _check_mechanism(job: Job) -> None:
     pure, chosen = job.norms == ("l1",), None if asked.mechanism == AUTO else mechanism_of(asked.mechanism)
     _check_targets(job)
     if asked.objective == "worst":
+        if pure:
+            raise InvalidSpec(
+                "'objective: worst' needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
+            )
         setting = Setting(stream=job.guarantee.course.grows)
-        of_worst(() if pure else considered(asked.mechanism, "l2", asked.queries, asked.limits, setting))
+        of_worst(considered(asked.mechanism, "l2", asked.queries, asked.limits, setting))
     if chosen is None:
         return
     if not chosen.noises & set(job.norms):

@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ _NOTHING = "predicate {0} holds for no declared value: its count is always zero;
 DEPTH = 100
 """Levels of a predicate: what is deeper ends in Python's own limits."""
 SHOWN_CHARACTERS = 80
+NAMED = 5
+"""Categories that a message names."""
 _ALLOWED = "allowed are attribute names, numbers, texts, == != < <= > >=, in [...], and, or, not, parentheses"
 
 
@@ -215,13 +218,19 @@ def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: s
                 f"predicate {_short(text)}: the categories of {attribute.name!r} have no order; use == != or in"
             )
         if str(value) not in attribute.categories:
-            alike = meant(str(value), attribute.categories)
+            alike = meant(str(value), attribute.categories) or f"; declared are {_named(attribute.categories)}"
             raise InvalidInput(
                 f"predicate {_short(text)}: {value!r} is not a declared category of {attribute.name!r}{alike}"
             )
         same = np.array([category == str(value) for category in attribute.categories])
         return same if isinstance(comparison, ast.Eq) else ~same
     return _bin_mask(attribute, comparison, value, text)
+
+
+def _named(categories: Sequence[str]) -> str:
+    """Some of an attribute's categories, for a message."""
+    more = len(categories) - NAMED
+    return ", ".join(map(repr, islice(categories, NAMED))) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _greatest(attribute: Attribute, low: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -134,8 +134,11 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
     ({"budget": {"rho": 1}}, "asks for rho=1, the data set's whole cap is rho=0.25"),
     ({"budget": {"delta": 1e-9}}, "or 'epsilon' alone"),
     ({"budget": {"epsilon": 12, "delta": 1e-6, "calibration": "classic"}}, r"really gives|delta=3\.1"),
-    ({"objective": "worst", "mechanism": "identity"}, "'objective: worst' is for Gaussian noise and one of"),
-    ({"objective": "worst", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "'objective: worst' is for Gaussian noise"),
+    ({"objective": "worst", "mechanism": "identity"}, "'objective: worst' is for one of"),
+    (
+        {"objective": "worst", "budget": {"epsilon": 1}, "ledger": PURE_CAP},
+        "'objective: worst' needs Gaussian noise: give the budget a 'delta' or 'rho'",
+    ),
     ({"objective": "worst", "limits": {"minutes": 1e-9}}, "raise 'limits'"),
     ({"workload": [{"cdf": {"of": "age"}, "target": 3}]}, "'target' needs 'objective: worst'"),
     (
