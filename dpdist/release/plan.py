@@ -368,13 +368,13 @@ def _grid(job: Job, strategy: Strategy) -> Grid:
 
 
 def _grids(job: Job) -> Callable[[Strategy], Grid]:
-    """The grid of a strategy, which is made once: its sensitivity takes seconds over many cells."""
-    made: dict[str, Grid] = {}
+    """The grid of a strategy, which is made once: its sensitivity takes seconds over many cells. It is kept for the object, not for a name."""
+    made: dict[int, tuple[Strategy, Grid]] = {}
 
     def grid_of(strategy: Strategy) -> Grid:
-        if strategy.name not in made:
-            made[strategy.name] = _grid(job, strategy)
-        return made[strategy.name]
+        if id(strategy) not in made:
+            made[id(strategy)] = strategy, _grid(job, strategy)
+        return made[id(strategy)][1]
 
     return grid_of
 
