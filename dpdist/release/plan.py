@@ -368,7 +368,7 @@ def _grid(job: Job, strategy: Strategy) -> Grid:
 
 
 def _grids(job: Job) -> Callable[[Strategy], Grid]:
-    """The grid of a strategy, which is made once: its sensitivity takes seconds over many cells. It is kept for the object, not for a name."""
+    """The grid of a strategy, made once: its sensitivity takes seconds over many cells. It is kept for the object, not for a name."""
     made: dict[int, tuple[Strategy, Grid]] = {}
 
     def grid_of(strategy: Strategy) -> Grid:

@@ -243,3 +243,15 @@ def test_no_strategy_for_separate_tables_costs_less(seed: int) -> None:
         precision = np.linalg.pinv(scaled.T @ scaled, rcond=1e-10, hermitian=True)
         told = np.linalg.norm(rows - rows @ precision @ scaled.T @ scaled) < 1e-6  # every query is answered
         assert not told or separate_tables_bound(workload) <= 2 * np.trace(gram @ precision) * (1 + 1e-6)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_strategy_for_tables_that_share_attributes_costs_less(seed: int) -> None:
+    state = np.random.default_rng(seed)
+    asked = [(of, float(state.choice([0.1, 1.0, 5.0]))) for of in (("a", "b"), ("b", "c"), ("c",), ("a", "c"))]
+    workload = tables(*asked)
+    rows, gram = workload.unweighted.dense() * workload.weights[:, None], workload.gram() + 1e-9 * np.eye(12)
+    for strategy in (rows * state.uniform(0.1, 1, (len(rows), 1)), state.normal(size=(14, 12)), np.eye(12)):
+        near_identity = np.vstack([strategy, 0.02 * np.eye(12)])
+        assert marginals_bound(workload) <= cost(gram, near_identity) * (1 + 1e-9)
+    assert marginals_bound(tables((("a",), 1.0))) == pytest.approx(6, rel=1e-8)
