@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidSpec
+from dpdist.machine.objects import place_at
 from dpdist.records import listing
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.formats.base import TypedFormat, check_delimiter
@@ -102,7 +103,7 @@ def columns_of(
     Raises: InvalidSpec, NoRecords.
     """
     first = listing.listed(location)[0]
-    named = [Column(name, "unknown") for name in listing.named_by_folders(location, first.path)]
+    named = [Column(name, "unknown") for name in listing.named_by_folders(place_at(location), first.path)]
     if not has_names(location) and not (header or public or names_in_first_row):
         raise InvalidSpec(
             f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "

@@ -32,7 +32,7 @@ from dpdist.records.formats.base import BATCH_ROWS, Partition
 from dpdist.records.formats.registry import row_format
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person
-from dpdist.records.rows import CountSummary, cells_of, tables_of
+from dpdist.records.rows import CountSummary, cells_of, cells_of_partitions, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
 from dpdist.records.sources import Source, check_columns, grouped, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
@@ -162,18 +162,20 @@ def _count_partitions(
                 tallies.append(CountSummary(int(numbers.sum())))
                 yield cells, numbers
                 continue
+            assert source.counts is not None
             for table in tables_of(source, domain, partition):
-                if source.counts is None:
-                    cells, tally = cells_of(table, source, domain, partition.called)
-                    tallies.append(tally)
-                    yield cells, None
-                    continue
                 rows, numbers = counted_rows(table, source.counts, partition.called)
                 cells, tally = cells_of(rows, source, domain, partition.called)
                 tallies.append(replace(tally, read=int(numbers.sum()), dropped=int(numbers[cells < 0].sum())))
                 yield cells, numbers
 
-    dealt = counter.count(number, key, batches())
+    def batches_of_records() -> Iterator[Batch]:
+        for cells, tally in cells_of_partitions(source, domain, partitions):
+            tallies.append(tally)
+            yield cells, None
+
+    records = source.counts is None and all(row_format(partition.path) for partition in partitions)
+    dealt = counter.count(number, key, batches_of_records() if records else batches())
     return sum(tallies, CountSummary()), dealt
 
 

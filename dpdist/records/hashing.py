@@ -45,6 +45,11 @@ class Tags:
     remembered: bool = False
     called: Called = UNNAMED
 
+    @property
+    def is_one_block(self) -> bool:
+        """Whether the file was hashed in one piece, and is read so."""
+        return self.size <= BLOCK_BYTES
+
     def of(self, called: Called) -> Tags:
         """The same of a file that messages call so, and of its members."""
         return replace(self, called=called, members=tuple((name, each.of(called)) for name, each in self.members))
@@ -79,11 +84,6 @@ class HashedFile(io.RawIOBase):
         self._place, self._tags, self._cipher, self._at = file_at(path, tags.called), tags, AESGCM(tags.key), 0
         self._number, self._block = -1, memoryview(b"")
         self._start, self._held = 0, memoryview(b"")
-
-    @property
-    def is_one_block(self) -> bool:
-        """Whether it was hashed in one piece, and is read so."""
-        return self._tags.size <= BLOCK_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._tags.size - self._at)

@@ -95,9 +95,9 @@ def _check_kind(file: File) -> None:
         )
 
 
-def named_by_folders(location: str | Path, path: str) -> Named:
+def named_by_folders(place: Place, path: str) -> Named:
     """The columns that the folders between a place and a file of it name, as Hive does (year=2026/month=09), with their values."""
-    inside = path.removeprefix(f"{place_at(location)}/")
+    inside = path.removeprefix(f"{place}/")
     found = (part.partition("=") for part in inside.split("/")[:-1] if inside != path)
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, sign, value in found if sign and name}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import add
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, numbers_of
 from dpdist.domain.times import FINER_THAN_DAYS, Times
-from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, UnknownValue
 from dpdist.process import arrow
 from dpdist.process import compute as pc
 from dpdist.records.column_types import ColumnType
-from dpdist.records.formats.base import Partition, WantedRows
+from dpdist.records.formats.base import BATCH_ROWS, Partition, WantedRows
 from dpdist.records.formats.registry import row_format
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
@@ -131,6 +131,37 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
         flat += codes
     flat[lost] = -1
     return flat, CountSummary(rows, int(lost.sum()), clipped, out_of_range=out_of_range)
+
+
+def cells_of_partitions(
+    source: Source, domain: Domain, partitions: Iterable[Partition]
+) -> Iterator[tuple[NDArray[np.int64], CountSummary]]:
+    """Cells of all records of partitions, as ``cells_of`` gives them; those of small files together. Raises: as for one file."""
+    for some in _together((table, each.called) for each in partitions for table in tables_of(source, domain, each)):
+        if len(some) > 1:
+            try:
+                found = cells_of(pa.concat_tables([table for table, _ in some]).combine_chunks(), source, domain, some[0][1])
+            except DpdistError:
+                pass  # one of the files is refused below, by its own name
+            else:
+                yield found
+                continue
+        for table, called in some:
+            yield cells_of(table, source, domain, called)
+
+
+def _together(tables: Iterable[tuple[pa.Table, Called]]) -> Iterator[list[tuple[pa.Table, Called]]]:
+    """Tables in their order, those of the same columns together up to ``BATCH_ROWS`` records."""
+    some: list[tuple[pa.Table, Called]] = []
+    rows = 0
+    for table, called in tables:
+        if some and (rows + len(table) > BATCH_ROWS or table.schema != some[0][0].schema):
+            yield some
+            some, rows = [], 0
+        some.append((table, called))
+        rows += len(table)
+    if some:
+        yield some
 
 
 def _counted(table: pa.Table, attribute: Attribute, source: Source, called: Called) -> tuple[NDArray[np.int64], int]:

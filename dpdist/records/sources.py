@@ -16,6 +16,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
+from dpdist.machine.objects import place_at
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.private import private_file, private_folder, rename
@@ -185,7 +186,8 @@ def source_of(
 
 def _named(location: str | Path, files: list[File], wanted: list[str], own: list[str]) -> tuple[listing.Named, ...]:
     """For each file the wanted columns that its folders name; nothing where none is. Raises: InvalidSpec unless all name the same."""
-    every = [listing.named_by_folders(location, file.path) for file in files]
+    place = place_at(location)
+    every = [listing.named_by_folders(place, file.path) for file in files]
     used = [name for name in dict.fromkeys([*wanted, *own]) if any(name in each for each in every)]
     for name in used:
         if name in own:

@@ -18,7 +18,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.records import counting, hashing
+from dpdist.records import counting, hashing, rows
 from dpdist.records.formats.base import Partition
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.records.sources import source_of
@@ -121,27 +121,31 @@ def test_a_file_of_one_block_is_counted_as_one_of_many(tmp_path: Path, monkeypat
         np.testing.assert_array_equal(store.read(stored), truth(table))
 
 
-def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file changes between two tasks of the count, and comes back before anybody could look again."""
+@pytest.mark.parametrize(("block_bytes", "group"), [(2**20, None), (4096, 1)])
+def test_a_release_of_replaced_records_charges_nothing(
+    block_bytes: int, group: int | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file changes between two tasks of the count, or before its only one, and comes back before anybody could look again."""
+    monkeypatch.setattr(hashing, "BLOCK_BYTES", block_bytes)
     path = small.write(home.parent / "data")
     data = home.parent / "data" / "records.parquet"
     original, table = data.read_bytes(), small.records()
     pyarrow.parquet.write_table(table.slice(0, 300), home.parent / "few.parquet")
-    reading = counting.tables_of
+    reading = rows.tables_of
 
     def swapped(source: object, domain: object, partition: Partition) -> object:
-        data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == 1 else original)
+        data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == group else original)
         try:
             return iter(list(reading(source, domain, partition)))
         finally:
             data.write_bytes(original)
 
-    monkeypatch.setattr("dpdist.records.counting.tables_of", swapped)
+    monkeypatch.setattr("dpdist.records.rows.tables_of", swapped)
     with pytest.raises(InvalidInput, match="was changed or replaced"):
         small.run(path, home)
     with opened(home) as ledger:
         assert not ledger.budgets()
-    monkeypatch.setattr("dpdist.records.counting.tables_of", reading)
+    monkeypatch.setattr("dpdist.records.rows.tables_of", reading)
     assert small.run(path, home).tally.read == table.num_rows
 
 

@@ -50,11 +50,11 @@ def _opened(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
     return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
 
 
-def _at_once(file: HashedFile) -> HashedFile | pa.BufferReader:
+def _at_once(file: HashedFile, tags: Tags) -> HashedFile | pa.BufferReader:
     """A file of one block is read at once: Arrow does not ask for its parts one by one."""
     import pyarrow as pa
 
-    return pa.BufferReader(file.read()) if file.is_one_block else file
+    return pa.BufferReader(file.read()) if tags.is_one_block else file
 
 
 class Parquet(TypedFormat):
@@ -66,8 +66,10 @@ class Parquet(TypedFormat):
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         import pyarrow.parquet
 
+        if tags.is_one_block:  # one task reads it: to ask how many row groups it has takes as long
+            return [Partition(path, None, tags, named)]
         with explained(tags.called), HashedFile(path, tags) as file:
-            groups = pyarrow.parquet.read_metadata(_at_once(file)).num_row_groups
+            groups = pyarrow.parquet.read_metadata(file).num_row_groups
         return [Partition(path, group, tags, named) for group in range(groups)]
 
     def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
@@ -78,10 +80,11 @@ class Parquet(TypedFormat):
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet
 
-        parquet = pyarrow.parquet.ParquetFile(_at_once(file), page_checksum_verification=True)
+        parquet = pyarrow.parquet.ParquetFile(_at_once(file, partition.tags), page_checksum_verification=True)
         check_names(parquet.schema_arrow.names, reading.columns, partition.called, list(dict(partition.named)))
+        groups = None if partition.group is None else [partition.group]
         yield from parquet.iter_batches(
-            BATCH_ROWS, row_groups=[partition.group], columns=list(reading.columns), use_threads=not file.is_one_block
+            BATCH_ROWS, row_groups=groups, columns=list(reading.columns), use_threads=not partition.tags.is_one_block
         )
 
     def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
