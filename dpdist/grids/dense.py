@@ -117,6 +117,7 @@ class DenseGrid(Grid):
         sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between z of neighbouring
             histograms, grid units.
         norm: "l2" or "l1", the distance that the noise has to hide.
+        column: the square of the longest column of z, in that norm, where it was worked out for the bound.
     """
 
     mixing: Matrix = field(repr=False)
@@ -124,6 +125,7 @@ class DenseGrid(Grid):
     spacing: float
     sensitivity_squared: int
     norm: Norm = "l2"
+    column: int | None = field(default=None, kw_only=True)
 
     @property
     def rows(self) -> int:
@@ -189,6 +191,8 @@ class DenseGrid(Grid):
     def column_squared(self) -> int | None:
         if self._alike:
             return None
+        if self.column is not None:
+            return self.column
         if self.norm == "l1":
             return l1_sensitivity(self.mixing, self.base, "add-remove") ** 2
         return sensitivity_squared(self.mixing, self.base, "add-remove")
@@ -365,7 +369,8 @@ def dense_grid(
         if norm == "l2"
         else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
-    return DenseGrid(mixing, base, spacing, exact * most_records**2, norm)
+    column = exact if neighbours == "add-remove" else None
+    return DenseGrid(mixing, base, spacing, exact * most_records**2, norm, column=column)
 
 
 GROUPS = 4

@@ -103,7 +103,9 @@ class DirectStrategy(Strategy):
         base, real = direct_rows(self.operator, workload)
         unit, domain = self.sensitivity, workload.domain
         found = dense_grid(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
-        return DirectGrid(found.mixing, found.base, found.spacing, found.sensitivity_squared, found.norm)
+        return DirectGrid(
+            found.mixing, found.base, found.spacing, found.sensitivity_squared, found.norm, column=found.column
+        )
 
 
 @dataclass(frozen=True, repr=False)

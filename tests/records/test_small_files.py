@@ -72,7 +72,7 @@ def test_each_parquet_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     def watched(self: HashedFile, path: str, *how: object) -> None:
         opened.append(path)
-        begin(self, path, *how)  # type: ignore[arg-type]
+        begin(self, path, *how)
 
     monkeypatch.setattr(HashedFile, "__init__", watched)
     count(source, DOMAIN, Store(tmp_path / "store"), engine.inline(), root=ROOT)
