@@ -94,7 +94,6 @@ WHY_NOT = {
     "privacy.sampler.NUMERATOR_LIMIT": REFUSAL,
     "privacy.distributions.BATCH": REACHED,
     "records.columns.MOST_TEXTS": "how many texts a suggested spec lists",
-    "records.formats.base.BATCH_ROWS": MEMORY,
     "records.formats.json_lines.LONGEST_BYTES": REFUSAL,
     "grids.nested.LINE_COPIES": "how much a held table takes: tests shrink the size at which one is held",
     "records.partials.DENSE_COPIES": "whether tasks write pairs: tests count both ways",

@@ -42,7 +42,8 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, 
         return sum(value**2 for value in tables) * (1 if neighbours == "add-remove" else 4)
     products = np.zeros((cells, cells)) if pairs else None
     norms = np.zeros(cells, dtype=object)
-    for block in row_blocks(mixing, base):
+    # sums of norms are exact: blocks that fit into a processor's cache take a third of the time
+    for block in row_blocks(mixing, base, ROW_BLOCK_BYTES if pairs else ROW_BLOCK_BYTES // 8):
         norms += exact_norms(block)
         if products is not None:
             values = block.astype(np.float64)
@@ -117,9 +118,9 @@ def _largest(diagonal: Matrix, neighbours: Neighbours) -> list[int]:
     return sorted((abs(int(v)) for v in np.sort(np.abs(some))[-2:]), reverse=True)[: 1 if neighbours == "add-remove" else 2]
 
 
-def row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:
-    """Rows of M B over all cells, (k, n) int64, block by block."""
-    step = max(1, ROW_BLOCK_BYTES // (8 * base.shape[1]))
+def row_blocks(mixing: Matrix, base: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Iterator[Matrix]:
+    """Rows of M B over all cells, (k, n) int64, block by block of so many bytes."""
+    step = max(1, block_bytes // (8 * base.shape[1]))
     for start in range(0, mixing.shape[0], step):
         part = mixing[start : start + step]
         if mixing.ndim == 1:

@@ -81,8 +81,9 @@ class SubsetBasis(Operator):
         """Rows start..stop of B'y."""
         out = np.zeros((stop - start, *y.shape[1:]), dtype=y.dtype)
         known = np.concatenate([y, np.zeros_like(y[:1])])  # at -1 of cells that are not counted
+        part = np.empty_like(out)
         for row in self.positions(np.arange(start, stop)):
-            out += known[row]
+            out += np.take(known, row, axis=0, out=part, mode="wrap")  # -1 is the last; "raise" copies first
         return out
 
     def rmatvec(self, y: Matrix) -> Matrix:
