@@ -47,6 +47,7 @@ class ColumnSpec(Titled):
     def _some_steps(self) -> Self:
         if self.step <= 0 or self.last <= self.first:
             raise ValueError("'from' must be smaller than 'to', and 'step' positive")
+        self._check_ends()
         steps = (self.last - self.first) / self.step
         if steps.denominator != 1 or steps > MOST_STEPS:
             raise ValueError(
@@ -56,6 +57,9 @@ class ColumnSpec(Titled):
         if self.missing not in (None, DROP):
             raise ValueError("'missing' of a sum is 'drop'; leave it out where every record has an amount")
         return self
+
+    def _check_ends(self) -> None:
+        """Raises: ValueError for ends that are chosen, and cannot be."""
 
     @property
     def steps(self) -> int:
@@ -139,13 +143,13 @@ class SumSpec(ColumnSpec):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        if self.selection is not None:
-            self._check_candidates(self.selection)
         if self.most_per_person is not None:
             self._check_total(self.most_per_person)
         return self
 
-    def _check_candidates(self, selection: RangeSelectionSpec) -> None:
+    def _check_ends(self) -> None:
+        if (selection := self.selection) is None:
+            return
         if self.first != (selection.least or 0) or self.most_per_person is not None:
             raise ValueError(
                 "'to: private' chooses a range around zero, and goes without 'most_per_person': set 'from: 0', or 'from: private' where "

@@ -103,7 +103,7 @@ BAD: dict[str, dict[str, Any]] = {
     "a bin may not be cut": {"domain": {"district": DISTRICT, "age": {**AGE, "levels": {"age group": [0, 20, 100]}}}},
     "cannot be read from 'none.csv'": {"domain": {"district": {**DISTRICT, "levels": "none.csv"}, "age": AGE}},
     "row 2 is different": {"domain": {"district": {**DISTRICT, "levels": "short.csv"}, "age": AGE}},
-    "distinct names": levels(age=COUNTRIES),
+    "have different names": levels(age=COUNTRIES),
     "a level of it, or two levels": {"workload": [{"marginals": {"of": [["country", "district"]]}}]},
     "is a level of an attribute": {"workload": [{"cdf": {"of": "age group"}}]},
 }
