@@ -200,6 +200,7 @@ def test_predicted_errors_are_those_of_the_range_that_is_chosen(home: Path, stat
         ({"from": "private", "to": 50, "selection": None}, {}, "'from: private' chooses both ends"),
         ({"from": "private", "selection": {"most": 50, "least": 10}}, {}, "beneath and above zero"),
         ({"from": "private", "step": 3, "selection": {"most": 51, "least": -10}}, {}, "whole numbers of steps"),
+        ({"from": "private", "step": 0, "selection": {"most": 51, "least": -10}}, {}, "and 'step' positive"),
         ({"selection": {"most": 50, "least": -10}}, {}, "set 'from: 0', or 'from: private'"),
         ({"most_per_person": WIDEST}, {}, "goes without 'most_per_person'"),
         ({"selection": {"share": 1, "most": WIDEST}}, {}, "'share' lies between 0 and 1"),
