@@ -74,7 +74,7 @@ def marginals_bound(workload: Workload) -> float:
     Source: docs/mathematics.md, section 5.
     """
     axes = sorted({axis for block in workload.blocks for axis in block.axes if workload.domain.shape[axis] > 1})
-    if not is_marginals(workload) or len(axes) > MOST_ASKED:
+    if not is_marginals(workload) or not all(map(_is_table, workload.blocks)) or len(axes) > MOST_ASKED:
         return 0.0
     sizes = [workload.domain.shape[axis] for axis in axes]
     asked = [({axes.index(axis) for axis in block.asked_axes if axis in axes}, block.weight**2) for block in workload.blocks]

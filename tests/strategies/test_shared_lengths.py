@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -181,6 +182,9 @@ def test_marginals_of_many_attributes_are_bounded_in_no_closed_form(monkeypatch:
     monkeypatch.setattr("dpdist.strategies.bounds.MOST_ASKED", 2)
     assert marginals_bound(marginals((3, 3), 1)) > 0
     assert marginals_bound(marginals((3, 3, 3), 1)) == marginals_bound(prefix(5)) == 0
+    first, *others = marginals((3, 3), 1).blocks
+    unequal = replace(first, scales=(np.array([1.0, 2.0, 1.0]), *first.scales[1:]))
+    assert marginals_bound(Workload(Domain.of_shape((3, 3)), (unequal, *others))) == 0
 
 
 def test_it_is_never_below_the_singular_value_bound() -> None:
