@@ -1080,24 +1080,16 @@ class Claimed:
         """``shared_bound`` of marginals, cells of equal weight: W'W is a sum of projectors P_T onto tables of attributes T without their
         margins, and <P_T w_j, w_l> is told by where the cells j and l agree. 0 for other queries.
         """
-        wide = {
-            axis: size
-            for axis, size in enumerate(self.shape)
-            if size > 1 and any(axis in group.axes for group in self.groups)
-        }
-        asked = []
+        asked: list[tuple[set[int], float]] = []
         for group in self.groups:
-            whole = (
-                {axis: factor.matrix is None for axis, factor in zip(group.axes, group.factors, strict=True)}
-                if group.separable
-                else {}
-            )
-            sums = [factor.matrix for factor in group.factors if factor.matrix is not None] if group.separable else []
-            if not group.separable or any(rows.shape[0] > 1 or (rows != 1).any() for rows in sums):
+            if not group.separable or any((scale != 1).any() for scale in group.scales):
                 return 0.0
-            if any((scale != 1).any() for scale in group.scales):
+            sums = [factor.matrix for factor in group.factors if factor.matrix is not None]
+            if any(rows.shape[0] > 1 or (rows != 1).any() for rows in sums):
                 return 0.0
-            asked.append(({axis for axis in whole if whole[axis]} & set(wide), group.unit**2))
+            whole = {axis for axis, factor in zip(group.axes, group.factors, strict=True) if factor.matrix is None}
+            asked.append(({axis for axis in whole if self.shape[axis] > 1}, group.unit**2))
+        wide = {axis: self.shape[axis] for axis in sorted(set().union(*(of for of, _ in asked)))}
         if len(wide) > 10:
             return 0.0
         cells = math.prod(wide.values())

@@ -99,9 +99,11 @@ OTHERS: dict[str, dict[str, Any]] = {
         "workload": [{"marginals": {"of": [["age"], []]}}, {"marginals": {"of": [["years"]]}, "weight": 1.5}], **PURE,
     },
     "tables that share attributes, Laplace noise": {
-        "records": {"path": "records.parquet", "columns": {"years": "age"}}, "mechanism": "identity",
-        "domain": {"age": {"from": 0, "to": 99}, "years": {"from": 0, "to": 11, "other": "drop"}, "sex": {"categories": ["f", "m"]}},
-        "workload": [{"marginals": {"ways": [2]}}, {"marginals": {"of": [["years"]]}, "weight": 1.5}], **PURE,
+        "records": {"path": "records.parquet", "columns": {"years": "age", "days": "age"}}, "mechanism": "identity",
+        "domain": {"age": {"from": 0, "to": 99}, "years": {"from": 0, "to": 11, "other": "drop"}, "sex": {"categories": ["f", "m"]},
+                   "days": {"from": 0, "to": 1, "outside": "drop"}},
+        "workload": [{"marginals": {"of": [["age", "years"], ["years", "sex"], ["age", "sex"]]}},
+                     {"marginals": {"of": [["years"], []]}, "weight": 1.5}], **PURE,
     },
     "long series": {
         "domain": {"age": {"from": 0, "to": 2999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "convolution",

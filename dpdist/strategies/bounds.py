@@ -73,7 +73,10 @@ def marginals_bound(workload: Workload) -> float:
 
     Source: docs/mathematics.md, section 5.
     """
-    axes = sorted({axis for block in workload.blocks for axis in block.axes if workload.domain.shape[axis] > 1})
+    told_apart = {axis for block in workload.blocks if block.separable for axis in block.asked_axes}
+    axes = [
+        axis for axis in sorted(told_apart) if workload.domain.shape[axis] > 1
+    ]  # cells that no table tells apart are one cell
     if not is_marginals(workload) or not all(map(_is_table, workload.blocks)) or len(axes) > MOST_ASKED:
         return 0.0
     sizes = [workload.domain.shape[axis] for axis in axes]
