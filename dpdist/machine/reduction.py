@@ -33,7 +33,7 @@ def _add(store: Store, task: tuple[list[str], str]) -> None:
     if store.exists(name):
         return
     total = store.read(store.open(first))
-    total = total.astype(np.int64 if total.dtype.kind in "iu" else np.float64)
+    total = total.astype(np.int64 if total.dtype.kind in "iu" else np.float64, copy=False)
     for other in others:
         for start, block in store.blocks(store.open(other)):
             total[start : start + block.shape[0]] += block.astype(total.dtype, copy=False)

@@ -26,7 +26,7 @@ from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.strategies import laplace_bound
 from dpdist.strategies.base import UNIT_VARIANCE, Step, Strategy, ignore
-from dpdist.strategies.bounds import CELLS, dual_weights, marginals_bound, tables_bound
+from dpdist.strategies.bounds import CELLS, dual_weights, is_bounded_in_closed_form, tables_bound
 from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
 from dpdist.strategies.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.strategies.proofs import DualWeights
@@ -248,7 +248,7 @@ def _over_cells(workload: Workload, norm: Norm) -> bool:
 
 def _in_closed_form(workload: Workload, norm: Norm) -> bool:
     """Whether what is said of marginals is as much as all cells would say, or all that can be said beyond so many."""
-    return norm == "l1" and workload.shape[1] > CELLS and marginals_bound(workload) > 0
+    return norm == "l1" and workload.shape[1] > CELLS and is_bounded_in_closed_form(workload)
 
 
 def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:

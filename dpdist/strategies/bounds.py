@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
-from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.strategies import linear
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy, gram_in_place, gram_of, proven_root_trace
@@ -73,26 +73,20 @@ def marginals_bound(workload: Workload) -> float:
 
     Source: docs/mathematics.md, section 5.
     """
-    told_apart = {axis for block in workload.blocks if block.separable for axis in block.asked_axes}
-    axes = [
-        axis for axis in sorted(told_apart) if workload.domain.shape[axis] > 1
-    ]  # cells that no table tells apart are one cell
-    if not is_marginals(workload) or not all(map(_is_table, workload.blocks)) or len(axes) > MOST_ASKED:
+    if not is_bounded_in_closed_form(workload):
         return 0.0
+    axes = _told_apart(workload)
     sizes = [workload.domain.shape[axis] for axis in axes]
-    asked = [({axes.index(axis) for axis in block.asked_axes if axis in axes}, block.weight**2) for block in workload.blocks]
-    sets = [set(each) for each in subsets(tuple(range(len(axes))))]
-    # of the columns of W, a share of all cells each: squares per direction of a residual space, and how many directions it has
-    squares = np.array(
-        [math.fsum(w / math.prod(sizes[i] for i in of) for of, w in asked if each <= of) for each in sets], dtype=np.float64
-    )
-    copies = np.array([math.prod(sizes[i] - 1 for i in each) for each in sets], dtype=np.float64)
-    along = [
-        np.array([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]]) for n in sizes
-    ]  # rows: in T or not; columns: two cells agree or not
-    projected = np.array([[math.prod(p[int(i in t), int(i in a)] for i, p in enumerate(along)) for a in sets] for t in sets])
-    shares = np.array([math.prod((1 if i in each else n - 1) / n for i, n in enumerate(sizes)) for each in sets])
-    order = [i for i in np.argsort(-squares) if squares[i] > 0]
+    # by sets of attributes: the squares of the columns of W, a share of all cells each, along every direction of a residual space, how
+    # many directions it has, what its projector says of two cells by those in which they agree, and how many cells agree so
+    squares = np.zeros(2 ** len(axes))
+    for block in workload.blocks:
+        asked = [[1 / n, 1 / n] if axis in block.asked_axes else [1.0, 0.0] for axis, n in zip(axes, sizes, strict=True)]
+        squares += block.weight**2 * _kron(asked)
+    copies = _kron([1.0, n - 1.0] for n in sizes)
+    projected = _kron([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]] for n in sizes)
+    shares = _kron([1 - 1 / n, 1 / n] for n in sizes)
+    order = np.argsort(-squares)[: np.count_nonzero(squares)]
     asked_squares, times = squares[order], copies[order]
     places = np.unique(np.geomspace(1, len(order), CURVES).astype(int)) - 1
     damped = np.minimum(1.0, asked_squares[places, None] / asked_squares)
@@ -100,7 +94,7 @@ def marginals_bound(workload: Workload) -> float:
     steps = damped * asked_squares / np.sqrt(lengths)[:, None]
     missed = np.pad(np.cumsum((steps * times)[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
     alike = np.abs((damped**2 * asked_squares) @ projected[order]) * math.prod(sizes) / lengths[:, None]
-    alike += 8 * len(sets) * np.finfo(float).eps
+    alike += 8 * squares.size * np.finfo(float).eps
     nearest = np.argsort(-alike, axis=1)
     reach = np.cumsum(shares[nearest], axis=1)
     aligned = np.cumsum(shares[nearest] * np.take_along_axis(alike, nearest, axis=1), axis=1)
@@ -112,6 +106,21 @@ def marginals_bound(workload: Workload) -> float:
 
     singular = float(times @ np.sqrt(asked_squares)) ** 2
     return 2.0 * max(singular, *map(proven, _spreads(math.prod(sizes)))) * (1.0 - 1e-9)
+
+
+def is_bounded_in_closed_form(workload: Workload) -> bool:
+    """Whether ``marginals_bound`` knows a workload."""
+    return is_marginals(workload) and all(map(_is_table, workload.blocks)) and len(_told_apart(workload)) <= MOST_ASKED
+
+
+def _told_apart(workload: Workload) -> list[int]:
+    """The attributes that some table tells apart: cells that agree in them are one cell."""
+    asked = {axis for block in workload.blocks for axis in block.asked_axes}
+    return [axis for axis in sorted(asked) if workload.domain.shape[axis] > 1]
+
+
+def _kron(parts: Iterable[Sequence[object]]) -> Matrix:
+    return reduce(np.kron, map(np.asarray, parts), np.ones(1))
 
 
 def _largest_of(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
