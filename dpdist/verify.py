@@ -17,13 +17,14 @@ import hashlib
 import itertools
 import json
 import math
+import re
 import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ MOST_SHOWN, MOST_COMPARED = 2**14, 2**33
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
 answers that are shown because they are large; steps of comparing columns number by number. Pairs are compared where the release
 compared them (``dpdist/grids/columns.py``): a bound in place of the greatest distance would call a right claim wrong."""
+TOLERANCE = 1e-12
+"""Of numbers that another processor rounds otherwise in their last bits."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
 DAMAGED = (
     *(ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, MemoryError, RecursionError),
@@ -430,6 +433,23 @@ def shared_least(steps: Array, spread: float, times: Array | float = 1.0) -> flo
     return value
 
 
+def least_proven(rho: float, delta: float, slack: float | None = None) -> float:
+    """The least epsilon of a rho: by Canonne, Kamath & Steinke 2020, Proposition 7, of which every order is a proof; with the slack of a
+    grid also by the exact delta of Gaussian noise (Balle & Wang 2018, Theorem 8)."""
+    low, high, m = 0.0, rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1, math.sqrt(2 * rho)
+    grid = np.exp(np.linspace(-9, 9, 4001))
+    for _ in range(80):
+        middle = (low + high) / 2
+        orders = grid * max((middle - rho) / (2 * rho), 1e-3)
+        logs = orders * ((1 + orders) * rho - middle) + (1 + orders) * np.log1p(-1 / (1 + orders)) - np.log(orders)
+        least = math.exp(min(0.0, float(logs.min())))
+        if slack is not None:
+            upper, lower = (log_tail(sign * m / 2 - (middle - slack) / m) for sign in (1, -1))
+            least = min(least, math.exp(slack + upper) * -math.expm1(min(0.0, middle - slack + lower - upper)))
+        low, high = (low, middle) if least <= delta else (middle, high)
+    return high
+
+
 # ---- statistics of amounts: of the number of records and sums over them, with their covariance ------------------------------------
 
 SUMS = {
@@ -440,6 +460,10 @@ SUMS = {
     "correlation": ("count", "deviations", "deviations", "products", "squares", "squares"),
 }
 """The sums that a statistic is made of: deviations are from some middle of the range; of two columns each comes with its own."""
+INTERVALS = {
+    "means.csv": ("Fieller 1954, within the range of the amounts",),
+    "variances.csv": ("Fieller 1954 about the measured means, within what the ranges allow", "of correlations on Fisher's scale"),
+}
 Statistic = tuple[float, float | None, float, float]
 """A value, its standard error (None where there may be no record, or at an end of the range), and the ends of its interval."""
 
@@ -920,6 +944,11 @@ class Claimed:
                     raise UncheckedClaim("steps of a person, for rows of which more than those in sequence meet")
         return int((4 if (rows < 0).any() else 2) ** replaced * k**2 * found)
 
+    @property
+    def farthest(self) -> int:
+        """How far one change moves A x at most, squared, also over the whole horizon of a stream."""
+        return int(max(each.reach(self.privacy) for each in self.horizons) ** (2 // self.power))
+
     @cached_property
     def spent_on_rounds(self) -> Fraction:
         """The rho of choosing tables in rounds: of Gaussians that reveal at least as much as the choices (dpdist's docs/noise.md)."""
@@ -949,29 +978,30 @@ class Claimed:
         return sum(self.found_before, Fraction(0))
 
     def least_epsilon(self, delta: float) -> float:
-        """The least epsilon that the noise is proven to give: for Gaussian noise by the better of two conversions."""
-        rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
-        rho += self.spent_before + self.spent_on_rounds
+        """The least epsilon that the noise is proven to give."""
         if self.laplace and not self.selections:
             near(delta, 0.0, what="delta: ")
-            return (math.isqrt(self.squared - 1) + 1) / self.scale + sum(math.sqrt(2 * each) for each in self.found_before)
-        if self.laplace:
+        near(0.0 < delta < 1.0 or self.laplace, True, what="a delta between 0 and 1: ")
+        found = self.epsilon_at(delta)
+        near(math.isfinite(found), True, what="a delta beyond that of the names: ")
+        return found
+
+    def epsilon_at(self, delta: float) -> float:
+        """The least epsilon that is proven for a delta: for Gaussian noise by the better of two conversions; infinite where none is."""
+        if self.laplace and self.selections:
             raise UncheckedClaim("a selection of names beside Laplace noise")
+        rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
+        if self.laplace:
+            pure = (math.isqrt(self.squared - 1) + 1) / self.scale + sum(math.sqrt(2 * each) for each in self.found_before)
+            own = float(Fraction((math.isqrt(self.squared - 1) + 1) ** 2, 2 * self.scale**2) + self.spent_before)
+            return min(pure, least_proven(own, delta)) if delta else pure
+        rho += self.spent_before + self.spent_on_rounds
         for each in self.selections:
             rho, delta = rho + Fraction(each["rho"]), delta - float(each["delta"]) * (1 + 1e-12)
-        near(0.0 < delta < 1.0, True, what="a delta between 0 and 1: ")
+        if delta <= 0:
+            return math.inf
         slack = max(math.isqrt(p * self.squared) + 1, p / 12) / (2 * self.scale**2)
-        total, low, high = float(rho), 0.0, float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta)) + 1
-        for _ in range(80):
-            middle, m = (low + high) / 2, math.sqrt(2 * total)
-            # Balle & Wang 2018, Theorem 8; and Canonne, Kamath & Steinke 2020, Proposition 7, of which every order is a proof
-            upper, lower = (log_tail(sign * m / 2 - (middle - slack) / m) for sign in (1, -1))
-            exact = math.exp(slack + upper) * -math.expm1(min(0.0, middle - slack + lower - upper))
-            orders = np.exp(np.linspace(-9, 9, 4001)) * max((middle - total) / (2 * total), 1e-3)
-            logs = orders * ((1 + orders) * total - middle) + (1 + orders) * np.log1p(-1 / (1 + orders)) - np.log(orders)
-            proven = min(exact, math.exp(min(0.0, float(logs.min())))) <= delta
-            low, high = (low, middle) if proven else (middle, high)
-        return high
+        return least_proven(float(rho), delta, slack)
 
     # ---- the error, and how near it is to the least possible
 
@@ -1488,6 +1518,9 @@ class Claimed:
         )
         if name not in self.certificate["files"]:
             return "none are published"
+        facts = self.certificate[name.partition(".")[0]]
+        near(facts["file"], name, what="file: ")
+        near(sorted({*facts["interval"].split("; ")} - {*INTERVALS[name]}), [], what="words on intervals: ")
         with (self.folder / name).open(encoding="utf-8", newline="") as file:
             table = list(csv.DictReader(file))
         titles = [row["group"].lstrip("'") for row in table]
@@ -1495,7 +1528,7 @@ class Claimed:
         for title, rows in itertools.groupby(titles):
             own = [(title.partition(" of ")[0], each) for each in self.statistics(title)]
             right += own * (len(list(rows)) // max(len(own), 1) or 1)  # what is asked twice stands there twice
-        near(len(table), len(right), what="rows: ")
+        near((len(table), facts["rows"]), (len(right), len(right)), what="rows: ")
         for number, (row, (what, found)) in enumerate(zip(table, right, strict=True), start=1):
             off = 6e-4 * min((each[1] for kind, each in right if kind == what and each[1]), default=1e3)
             texts = row.get("mean", row.get("value")), row["standard_error"], row["low_95"], row["high_95"]
@@ -1578,6 +1611,13 @@ class Claimed:
     def check_sizes(self) -> str:
         told = self.certificate["cells"], self.certificate["queries"], self.certificate["measurement"]["values"]
         near(told, (math.prod(self.shape), self.queries, self.z.size), what="cells, queries, values: ")
+        about, stream = self.certificate["measurement"], self.certificate["stream"]
+        near((about["file"], about["format"]), ("measurement.npz", self.facts["format"]), what="file and format: ")
+        near(about["why"] is None, about["format"] != 4, what="whether readers can ask more of it: ")
+        if stream is not None:
+            near(stream["steps"] in self.shape, True, what=f"whether a series has {stream['steps']} steps: ")
+            if "horizon.npz" in self.certificate["files"]:
+                near(stream["of"], sum(term.rows for term in self.whole.terms), what="values of the whole horizon: ")
         return near((self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest))
 
     def check_noise(self) -> str:
@@ -1592,6 +1632,8 @@ class Claimed:
         return at_least(
             Fraction(self.privacy["rho"]),
             Fraction(moved, 2 * self.scale**2) + selected + self.spent_before + self.spent_on_rounds,
+            1e-12,
+            most=max(1e-6, 4 / self.scale) if self.certificate["mechanism"]["name"] != "dawa" else math.inf,
         )
 
     def check_left_out(self) -> str:
@@ -1601,6 +1643,7 @@ class Claimed:
             return ""
         unit, records, most, scale = 2**24, int(facts["records"]), facts["most"], int(facts["scale"])
         columns, record = list(facts["amounts"]), unit // records
+        check_share(self, facts, "what bounds leave out")
         near(
             records,
             math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON),
@@ -1614,9 +1657,8 @@ class Claimed:
             for one, each in zip(per_person, (5 * (records * record) ** 2, 3 * records * record), strict=True)
         )
         times = 1 + (self.privacy["neighbours"] == "replace-one")
-        at_least(
-            Fraction(facts["rho"]), Fraction((times * absolute) ** 2 if self.laplace else times * squared, 2 * scale**2)
-        )
+        cost = Fraction((times * absolute) ** 2 if self.laplace else times * squared, 2 * scale**2)
+        at_least(Fraction(facts["rho"]), cost, 1e-12, most=1e-6)
         values, deviation = np.array(facts["values"], dtype=np.float64), scale * (math.sqrt(2) if self.laplace else 1)
         by, told = (LAPLACE_95, math.sqrt(32)) if self.laplace else (NORMAL_95, 4.0), dict[str, Any](amounts={})
         if most is not None:
@@ -1629,29 +1671,6 @@ class Claimed:
             values = values[3 + 2 * len(rungs) :]
         near(len(values), 0, what="numbers that are left over: ")
         return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, told)
-
-    def check_quantiles(self) -> str:
-        """Rates and ranks of quantiles and of the ends of their intervals, as dpdist's docs/noise.md has them ("Quantiles")."""
-        facts = self.certificate.get("quantiles")
-        if facts is None:
-            return ""
-        moved = self.moved
-        near(facts["moved"], moved, what="records that one change moves: ")
-        spent = []
-        for each in facts["choices"]:
-            at, rates = Fraction(each["at"]), [Fraction(each[name]) for name in ("rate", "end_rate", "end_rate")]
-            distance = moved * max(at.numerator, at.denominator - at.numerator)
-            spent += [float(rate * distance) for rate in rates]
-            missed = each["values"] * math.exp(-float(rates[1] * each["beyond"]))
-            near(missed <= 0.025 * (1 + 1e-9), True, what="ends that miss their quantile at most 25 times of 1,000: ")
-            column = facts["columns"][each["of"]]
-            near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, "values: ")
-        rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
-        for row in facts["rows"]:
-            column = facts["columns"][row["of"]]
-            ends = [column["from"], row["low_95"], row["value"], row["high_95"], column["to"]]
-            near(ends, sorted(ends), what="a quantile within its interval: ")
-        return at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho)
 
     def check_edges(self) -> str:
         """Edges that were chosen, and what choosing them revealed (dpdist's docs/noise.md, "Edges of bins")."""
@@ -1678,7 +1697,8 @@ class Claimed:
                 levels[each["level"]] = max(levels.get(each["level"], 0.0), found)
             spent = [*levels.values()]
             rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
-            told = at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho)
+            told = at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho, most=1e-4)
+            check_share(self, facts, "the edges")
             first, *_, last = edges = [Fraction(each) for each in facts["edges"]]
             near(edges == sorted(set(edges)) and len(edges) <= facts["bins"] + 1, True, what="different edges in order: ")
             near(float(last - first), facts["step"] * facts["values"], 1e-9, "the range: ")
@@ -1687,7 +1707,7 @@ class Claimed:
         return told
 
     def check_epsilon(self) -> str:
-        told = at_least(self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9)
+        told = at_least(self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9, most=1e-6)
         if self.certificate["measurement"]["values"] is None and not self.laplace:
             raise UncheckedClaim("its last digits depend on how many values were measured, which is not said")
         return told
@@ -1697,8 +1717,11 @@ class Claimed:
         return near(told, self.variance and max(float(each.max()) for _, each, _ in self.answers) ** 0.5, 1e-5)
 
     def check_gap_of_largest(self, found: Any) -> str:
+        near(self.mechanism["objective"] in ("total", "worst"), True, what="objective total or worst: ")
         if found is None and self.mechanism["objective"] == "total":
+            near("weights" if self.facts["largest"] else "none", "none", what="weights of the largest error: ")
             return "none is claimed"
+        near(self.mechanism["objective"], "worst", what="objective: ")
         return near(found, found) or at_least(1 + found, self.whole.largest / self.whole.bound_of_largest, 3e-6)
 
     def check_bound(self, found: Any) -> str:
@@ -1819,16 +1842,949 @@ def near_all(found: Any, recomputed: Any, what: str = "") -> str:
     return ""
 
 
+# ---- every leaf of release.json: which claim recomputes it, or why nobody can -----------------------------------------------------
+
+RECOMPUTED: dict[str, str] = {
+    "sizes": "release queries cells measurements.* measurement.file measurement.format measurement.values stream.steps stream.of",
+    "words of the guarantee": "format privacy.definition privacy.unit privacy.one_change privacy.bound "
+    "privacy.bound_enforced_while_counting",
+    "unit of protection": "privacy.neighbours",
+    "meaning of the guarantee": "privacy.meaning.false_alarms privacy.meaning.found_at_most privacy.meaning.headline "
+    "privacy.meaning.guess",
+    "sensitivity": "privacy.sensitivity_squared_on_grid privacy.most_records_of_one_person privacy.most_groups_of_one_person "
+    "privacy.participations_of_one_person privacy.separation",
+    "grid": "privacy.grid_spacing",
+    "noise": "privacy.noise privacy.noise_scale_on_grid",
+    "rho": "privacy.rho privacy.rho_decimal",
+    "epsilon": "privacy.epsilon privacy.delta",
+    "mechanism": "mechanism.name mechanism.consistent mechanism.biased mechanism.rounded mechanism.unit",
+    "mean error": "mechanism.rmse",
+    "cost": "mechanism.cost",
+    "lower bound": "mechanism.lower_bound",
+    "gap to the optimum": "mechanism.certified_gap",
+    "gap of the largest error": "mechanism.certified_gap_of_the_worst mechanism.objective",
+    "mechanisms that were compared": "mechanism.compared[].mechanism mechanism.compared[].gap mechanism.compared[].rmse",
+    "confidence": "confidence.level confidence.columns[] confidence.possible.least confidence.possible.records",
+    "post-processing": "post_processing[] whole_windows[] whole_windows[].shape[] whole_windows[].axis whole_windows[].first "
+    "whole_windows[].stop",
+    "suppression": "suppression.below suppression.at suppression.shown suppression.answers suppression.hidden_groups[] "
+    "suppression.shown_at_zero suppression.shown_at_limit suppression.dropped_at_double suppression.sure_from",
+    "decimals": "decimals",
+    "files": "files.*",
+    "means": "means.file means.rows means.interval",
+    "variances": "variances.file variances.rows variances.interval",
+    "method": "method.cap method.persons method.attributes.*.values method.attributes.*.outside method.attributes.*.missing "
+    "method.attributes.*.other method.attributes.*.total method.attributes.*.levels.* method.attributes.*.persons_by.* "
+    "method.sums.*.values method.sums.*.from method.sums.*.to method.sums.*.step method.sums.*.missing "
+    "method.sums.*.most_per_person",
+    "budget": "budget.cap budget.course[][]",
+    "kinds of noise": "noises[].noise noises[].mechanism noises[].rmse noises[].rho noises[].rho_decimal noises[].worst "
+    "noises[].chosen noise_choice.announced noise_choice.releases",
+    "targets": "targets.worst_error_over_target targets.reached targets.least_rho",
+    "names that were selected": "selections[].attribute selections[].names selections[].most selections[].share selections[].rho "
+    "selections[].delta selections[].threshold selections[].deviation selections[].selected_half_of_the_time "
+    "selections[].selected_almost_always",
+    "bounds that were chosen": " ".join(
+        f"{kind}.{name}"
+        for kind, own in (
+            ("chosen_bound", "most_records persons_beyond.* records_left_out.*"),
+            ("chosen_groups", "most_groups persons_in_more_groups.* groups_left_out.*"),
+            ("chosen_ranges[]", "of from down_to to amounts_beyond.* sum_left_out.*"),
+        )
+        for name in f"{own} up_to share rho deviation scale values[]".split()
+    ),
+    "edges that were chosen": "chosen_edges[].of chosen_edges[].edges chosen_edges[].edges[] chosen_edges[].bins "
+    "chosen_edges[].values chosen_edges[].step chosen_edges[].share chosen_edges[].rho chosen_edges[].moved "
+    "chosen_edges[].edge_choices[].*",
+    "what bounds leave out": "left_out.share left_out.rho left_out.most left_out.records left_out.scale left_out.values[] "
+    "left_out.persons.up_to left_out.persons.*.* left_out.amounts.*.*.* left_out.amounts.*.up_to[]",
+    "quantiles": "quantiles.share quantiles.rho quantiles.by[] quantiles.moved quantiles.choices[].* quantiles.columns.*.* "
+    "quantiles.rows[].of quantiles.rows[].at quantiles.rows[].group.*",
+    "rounds": "rounds[].table[] rounds[].standard_error modelled[].table[] modelled[].sum_of_errors_at_most",
+}
+"""The leaves of release.json that each claim recomputes; ``*`` stands for any name, ``[]`` for a place in a list."""
+BELIEVED: dict[str, str] = {
+    "language": "the publisher chose it",
+    "period": "the publisher says which records these are",
+    "dataset": "the publisher's name; the ledger's export says whether it was charged",
+    "spec_digest": "the spec is not published; the ledger's export has its digest",
+    "strategy_digest": "it names a stored object of the publisher's; the measured rows themselves are checked",
+    "mechanism.bound": "words on how the bound was proven; the number is checked",
+    "mechanism.compared[].cost": "mechanisms that were not chosen are not published; that cost, gap and error agree is checked",
+    "mechanism.compared[].worst": "mechanisms that were not chosen are not published",
+    "budget": "whether a budget is kept is the ledger's to say: give its export",
+    "budget.period": "whether a budget is kept is the ledger's to say: give its export",
+    "budget.ledger": "the random name of the publisher's ledger",
+    "stream": "the publisher says whether more steps follow",
+    "stream.name": "the publisher's name",
+    "stream.extended_from": "an earlier horizon of which nothing is published",
+    "versions.*": "nobody can tell which program ran",
+    "measurement.why": "words on why no further questions are answered",
+    "method.counted": "the publisher says what a record is",
+    "method.missing_persons": "only the records show it",
+    "method.meaning": "a digest of what the spec says, which is not published",
+    "method.record": "only the records show it",
+    "method.asked[]": "words for the queries; the queries themselves are checked",
+    "method.calibration": "how the spec's epsilon became a rho; both are checked as they are",
+    "method.attributes.*.title": "the publisher's words",
+    "method.attributes.*.unit": "the publisher's words",
+    "method.attributes.*.level_titles.*": "the publisher's words",
+    "method.attributes.*.time.*": "which time the first step is, the publisher says",
+    "method.sums.*.title": "the publisher's words",
+    "method.sums.*.unit": "the publisher's words",
+    "noises[].rmse_at_least": "kinds of noise that were not chosen are not published",
+    "noises[].rmse_at_equal_share": "kinds of noise that were not chosen are not published",
+    "noises[].share_of_cap": "what else the ledger charged decides it",
+    "noises[].releases": "what else the ledger charged decides it",
+    "noise_choice.why": "words on why one of the kinds was chosen",
+    "non_negative.*": "it is simulated from the noisy data, with random numbers",
+    "non_negative.total.*": "it is simulated from the noisy data, with random numbers",
+    "non_negative.groups[].*": "it is simulated from the noisy data, with random numbers",
+    "quantiles.columns.*.title": "the publisher's words",
+    "quantiles.columns.*.unit": "the publisher's words",
+    "quantiles.columns.*.missing": "only the records show it",
+    "quantiles.rows[].value": "the exponential mechanism drew it, and nothing else of it is published; order and steps are checked",
+    "quantiles.rows[].low_95": "the exponential mechanism drew it, and nothing else of it is published; order and steps are checked",
+    "quantiles.rows[].high_95": "the exponential mechanism drew it, and nothing else of it is published; order and steps are checked",
+}
+"""The leaves that nobody can recompute from the published files, and why."""
+UNCHECKED_FILES: dict[str, str] = {
+    "preview.png": "a picture: compare it with the page",
+    "values.csv": "the publisher's words for values",
+    "site.json": "the publisher's name and colours",
+    "deployment.yaml": "a draft in the publisher's words; its epsilon, delta and rho are checked",
+}
+"""Files of which more than their digest is not checked, and why."""
+Leaf = tuple[str, ...]
+
+
+def leaves_of(value: Any, path: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
+    """Every leaf of an object of JSON with its path, in which "[]" stands for a place in a list; an empty one is a leaf itself."""
+    if isinstance(value, (dict, list)) and value:
+        for name, each in value.items() if isinstance(value, dict) else (("[]", each) for each in value):
+            yield from leaves_of(each, (*path, str(name)))
+    else:
+        yield path, value
+
+
+PATTERNS: dict[Leaf, list[str]] = {}
+"""Who recomputes each pattern of leaves; nobody where it is believed."""
+for _claim, _written in [*RECOMPUTED.items(), *((None, pattern) for pattern in BELIEVED)]:
+    for _pattern in _written.split():
+        PATTERNS.setdefault(tuple(_pattern.replace("[]", ".[]").split(".")), []).extend(filter(None, [_claim]))
+
+
+@cache
+def patterns_of(path: Leaf) -> tuple[Leaf, ...]:
+    """The patterns of a leaf; of an empty list or object, or of null in the place of one, those of what it would hold."""
+
+    def alike(pattern: Leaf) -> bool:
+        return all(part in (name, "*") for part, name in zip(pattern, path, strict=False))
+
+    own = tuple(pattern for pattern in PATTERNS if len(pattern) == len(path) and alike(pattern))
+    return own or tuple(pattern for pattern in PATTERNS if len(pattern) > len(path) and alike(pattern))
+
+
+def checkers_of(path: Leaf) -> list[str]:
+    """The claims that recompute a leaf."""
+    return [claim for pattern in patterns_of(path) for claim in PATTERNS[pattern]]
+
+
+def printed(pattern: Leaf) -> str:
+    """A pattern as it is printed."""
+    return ".".join(pattern).replace(".[]", "[]")
+
+
+def check_leaves(release: Claimed) -> str:
+    """Whether this program knows every leaf of release.json: one that it does not know may say anything."""
+    paths = dict.fromkeys(path for path, _ in leaves_of(release.certificate))
+    unknown = sorted({printed(path) for path in paths if not patterns_of(path)})
+    return near(unknown, [], what="parts of release.json that this program does not know: ") or f"{len(paths)} parts"
+
+
+def unchecked_leaves(certificate: Facts, lines: Mapping[str, str]) -> dict[str, str]:
+    """The parts of release.json that were not recomputed, and why: nobody can, or the line of the claim says that it was not."""
+    reasons: dict[str, str] = {}
+    for path in dict.fromkeys(path for path, _ in leaves_of(certificate)):
+        for pattern in patterns_of(path):
+            passed = [claim for claim in PATTERNS[pattern] if not lines.get(claim, "").startswith("cannot be checked")]
+            if passed:
+                continue
+            name = printed(pattern)
+            because = [lines[claim].partition(": ")[2] for claim in PATTERNS[pattern]]
+            reasons[name] = BELIEVED.get(name) or "; ".join(because)
+    return reasons
+
+
+# ---- what is said of the guarantee ---------------------------------------------------------------------------------------------------
+
+FIRST = ("the first in the order of files and rows",)
+"""Which of a person's records count, as this version and earlier ones say it."""
+FALSE_ALARMS = 0.05
+DELTAS = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, *(10.0**-power for power in range(3, 13)))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a guarantee protects, in the words of dpdist's sentences.
+
+    Attributes:
+        subject: the unit whose presence is hidden. one: a single unit. several: whether sentences are in the plural.
+        content: what its records do, "it says". changes: one change of the files. bounds: what bounds the records of a person.
+    """
+
+    subject: str
+    one: str
+    several: bool
+    content: str
+    changes: str
+    bounds: tuple[str, ...]
+
+
+def times_of(number: int, what: str) -> str:
+    """A number of something, in words."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def unit_of(certificate: Facts) -> Unit:
+    """The unit of a certificate, by its bounds; its own name is the publisher's. Raises: WrongClaim."""
+    privacy = certificate["privacy"]
+    most, groups, steps, apart = (
+        privacy.get(name)
+        for name in ("most_records_of_one_person", "most_groups_of_one_person", "participations_of_one_person", "separation")
+    )
+    replaced = privacy["neighbours"] == "replace-one"
+    spaced = "" if apart in (None, 1) else f", any two of them at least {apart} steps apart"
+    which = "" if steps is None else "one step" if steps == 1 else f"{times_of(steps, 'step')}{spaced}"
+    if privacy["bound_enforced_while_counting"]:
+        return unit_of_persons(certificate, which, replaced)
+    near(groups, None, what="groups of a person whom nobody tells apart: ") if groups is not None else None
+    counted = None if privacy["unit"] == "records" else privacy["unit"]
+    named = "records" if counted is None else f"of the {counted}"
+    if steps is not None:
+        each = times_of(most, "record")
+        changes = f"In up to {which}, up to {each} each are " + (
+            "replaced by others in such steps, added or removed." if replaced else "added or removed."
+        )
+        subject = f"anybody with {each} in each of up to {times_of(steps, 'step')}"
+        subject = subject if counted is None else f"any {'one' if most == 1 else most} of the {counted}"
+        bounds = (
+            f"Nobody checked that a person has records in at most {which}, with at most {each} each: whoever has more, or in steps "
+            "that are closer, is covered less. Records that arrive step by step do not say who they belong to."
+        )
+        return Unit(subject, "a person", False, "their records say", changes, (bounds,))
+    single = "record" if counted is None else named
+    told = f"One {single} is" if most == 1 else f"Up to {most} {named} are"
+    changes = f"{told} added or removed." if not replaced else (
+        f"{told} replaced by any other{'' if most == 1 else 's'}, added or removed."
+    )
+    if counted is None:
+        subject, one = ("any one record", "a record") if most == 1 else (f"any {most} records", f"{most} records")
+        bounds = f"Nobody checked that a person has at most {times_of(most, 'record')}: whoever has more is covered less."
+    else:
+        subject = f"any {'one' if most == 1 else most} of the {counted}"
+        often, one = "once" if most == 1 else f"{most} times", subject.removeprefix("any ")
+        bounds = (
+            f"Nobody checked that each person was counted at most {often} among the {counted}: whoever was counted more often is "
+            "covered less."
+        )
+    return Unit(subject, one, most > 1, "they say" if most > 1 else "it says", changes, (bounds,))
+
+
+def unit_of_persons(certificate: Facts, which: str, replaced: bool) -> Unit:
+    """The unit of persons who are told apart by a column."""
+    privacy = certificate["privacy"]
+    most, groups = int(privacy["most_records_of_one_person"]), privacy.get("most_groups_of_one_person")
+    head, _, column = privacy["unit"].partition("persons by column ")
+    near((head, bool(column)), ("", True), what="a unit of persons: ")
+    alone = ", or one record without a value" if certificate["method"].get("missing_persons") == "each" else ""
+    changes = f"All records of one person, those with one value of column {column}{alone}, are " + (
+        "replaced by any other records with one value that no other person has, added or removed together."
+        if replaced
+        else "added or removed together."
+    )
+    kept, each = f"Enforced while counting: of each person ", times_of(most, "record")
+    if which:
+        bounds = [
+            f"{kept}records count in at most {which}, with at most {each} each: the earliest step, and each next one that is far enough "
+            "from the last. All records of a stream's past are read again with every part."
+        ]
+    elif groups is not None:
+        bounds = [
+            f"{kept}at most {times_of(groups, 'group')} count, with at most {each} each, {first}. Whoever has more is not counted in "
+            "the others, so that their counts are too small."
+            for first in FIRST
+        ]
+    else:
+        bounds = [f"{kept}at most {each} {'counts' if most == 1 else 'count'}, {first}." for first in FIRST]
+    return Unit("any one person", "a person", False, "their records say", changes, tuple(bounds))
+
+
+def check_words(release: Claimed) -> str:
+    """Definition, unit, change and bound in words, as they follow from the numbers."""
+    near(release.certificate["format"], 2, what="format of release.json: ")
+    near(release.privacy["noise"] in ("Gaussian", "Laplace"), True, what="kind of noise: ")
+    approximate = "approximate " if release.selections else ""
+    zcdp = f"{approximate}zero-concentrated differential privacy (zCDP)"
+    near(release.privacy["definition"], "pure differential privacy (epsilon-DP)" if release.laplace else zcdp)
+    unit = unit_of(release.certificate)
+    near(release.privacy["one_change"], unit.changes)
+    if release.privacy["bound"] not in unit.bounds:
+        raise WrongClaim(f"found {release.privacy['bound']!r}, recomputed {unit.bounds[0]!r}")
+    return ""
+
+
+def check_meaning(release: Claimed) -> str:
+    """What the loss means for one unit: the least of what a test finds at every (epsilon, delta) that is proven (Kairouz, Oh, Viswanath
+    2015, Theorem 2.1), rounded up to a tenth of a per cent, and the sentences that follow."""
+    facts, least, unit = release.privacy["meaning"], 1.0, unit_of(release.certificate)
+    near(facts["false_alarms"], FALSE_ALARMS, what="false alarms: ")
+    for delta in (0.0, *DELTAS):
+        epsilon = release.epsilon_at(delta)
+        if math.isfinite(epsilon):
+            often = 1.0 - math.exp(-epsilon) * (1.0 - FALSE_ALARMS - delta)
+            least = min(least, math.exp(min(epsilon, 700.0)) * FALSE_ALARMS + delta, often)
+    ends = [min(1.0, math.ceil(1000.0 * least + off) / 1000.0) for off in (-1e-4, 1e-4)]
+    if (share := facts["found_at_most"]) not in ends:
+        raise WrongClaim(f"found at most {share}, recomputed {ends[1]}")
+    hidden = f"{unit.subject} {'are' if unit.several else 'is'} in the data"
+    hidden += f", or what {unit.content}" if release.privacy["neighbours"] == "replace-one" else ""
+    near(facts["headline"], f"Noise was added to every number, {strength(share)} {hidden}.")
+    return near(
+        facts["guess"],
+        f"Imagine somebody who knows all the rest and must say whether {unit.one} {'are' if unit.several else 'is'} in the data. If they "
+        f"wrongly say yes in {100 * FALSE_ALARMS:g} of 100 cases where the answer is no, they rightly say yes in at most "
+        f"{100 * share:g} of 100 cases where it is yes. Blind guessing gets {100 * FALSE_ALARMS:g}.",
+    )
+
+
+def strength(share: float) -> str:
+    """How well a unit is hidden, of whom a test finds so large a share at most."""
+    if share <= 0.10:
+        return "so that the release tells hardly anything about whether"
+    if share <= 0.50:
+        return "so that the release gives no more than a hint of whether"
+    if share <= 0.95:
+        return "but not enough to hide everything: somebody who knows all the rest may well find out whether"
+    return "but so little that somebody who knows all the rest may be almost sure whether"
+
+
+# ---- what is said of mechanism, method and answers -----------------------------------------------------------------------------------
+
+BIASED, APART = ("dawa", "adaptive"), ("gaussian", "laplace")
+"""Mechanisms whose answers have a bias, and those that measure each answer by itself."""
+UNSCALED = ("smoothing", "gaussian", "laplace", "hierarchical", "wavelet")
+"""Mechanisms whose longest column is not one before it is put on the grid."""
+MECHANISMS = (
+    "coa eigen low-rank p-identity p-identity-products kronecker marginals residual weighted-marginals weighted-design datacube fourier "
+    "identity wavelet hierarchical smoothing convolution square-root banded buffered triangular symmetric nested oblique adaptive dawa "
+    "gaussian laplace"
+).split()
+"""Every mechanism."""
+
+
+def check_mechanism(release: Claimed) -> str:
+    """Its name, its unit, and what is said of its answers."""
+    name, compared = release.mechanism["name"], [row["mechanism"] for row in release.mechanism["compared"]]
+    if name not in compared or name not in MECHANISMS:
+        raise WrongClaim(f"found the mechanism {name!r}, which is none of those that were compared: {', '.join(compared)}")
+    near(release.mechanism["biased"], name in BIASED, what="biased: ")
+    rounded = any("whole numbers" in text for text in release.certificate["post_processing"])
+    near(release.mechanism["rounded"], rounded, what="rounded: ")
+    unit, method = release.mechanism["unit"], release.certificate["method"]
+    units = [facts["unit"] or f"units of {facts['title'] or column}" for column, facts in method.get("sums", {}).items()]
+    near(unit is None or unit in (method["counted"], *units), True, what=f"whether answers are measured in {unit!r}: ")
+    near(unit is not None or len(units) > 0, True, what="whether answers have several units: ")
+    if name in APART or release.certificate["measurement"]["file"] is None:
+        return near(release.mechanism["consistent"], name not in APART, what="consistent: ")
+    separate = name == "p-identity-products" and len(release.terms) > 1
+    return near(release.mechanism["consistent"], not separate, what="consistent: ")
+
+
+def check_compared(release: Claimed) -> str:
+    """That cost, gap and error of each mechanism agree, and that the row of the chosen one is the mechanism's."""
+    facts, rows = release.mechanism, release.mechanism["compared"]
+    names = [row["mechanism"] for row in rows]
+    strange = sorted({*names} - {*MECHANISMS})
+    near(strange, [], what="mechanisms that are none: ")
+    near(len({*names}), len(names), what="mechanisms that were compared once: ")
+    own = rows[names.index(facts["name"])]
+    near((own["cost"], own["gap"], own["rmse"]), (facts["cost"], facts["certified_gap"], facts["rmse"]), what="the chosen row: ")
+    bounds = [row["cost"] / (1 + row["gap"]) for row in rows if None not in (row["cost"], row["gap"])]
+    near(facts["lower_bound"] is None, not bounds, what="whether there is a bound: ")
+    for bound in bounds:
+        near(bound, facts["lower_bound"], 1e-6, what="cost over one and the gap: ")
+    for row in rows:
+        near((row["gap"] is None) or (row["cost"] is not None), True, what="a gap of a cost: ")
+        near(row["rmse"] is None, facts["unit"] is None or row["cost"] is None, what=f"whether {row['mechanism']} has an error: ")
+        if row["rmse"] is not None and facts["rmse"] is not None:
+            near(row["rmse"] / facts["rmse"], math.sqrt(row["cost"] / facts["cost"]), 1e-6, what=f"error of {row['mechanism']}: ")
+    return ""
+
+
+def check_grid(release: Claimed) -> str:
+    """What one whole number stands for: where a share of a record moves A x by one at most."""
+    if release.mechanism["name"] in UNSCALED:
+        raise UncheckedClaim(f"rows of {release.mechanism['name']} have no length of their own")
+    return near(release.privacy["grid_spacing"], release.whole.longest**-0.5, 1e-3)
+
+
+def check_confidence(release: Claimed) -> str:
+    """The level of intervals, which answers.csv names, and what is known of the counts."""
+    facts = release.certificate["confidence"]
+    near(facts["level"], 0.95, what="level: ")
+    near(facts["columns"], ["low_95", "high_95"], what="columns: ")
+    known = [text for text in release.certificate["post_processing"] if text.startswith("public counts")]
+    whole = re.search(r"all records = ([0-9.e+]+)[,)]", known[0]) if known else None
+    told = facts.get("possible")
+    bounded = any("most_per_person" in each for each in release.certificate["method"].get("sums", {}).values())
+    near(told is None, bounded, what="whether counts may be negative: ")
+    if told is None:
+        return ""
+    near(told["least"], 0, what="least count: ")
+    near(told["records"] is None, whole is None, what="whether the number of records is public: ")
+    return "" if whole is None else near(float(told["records"]), float(whole[1]), 1e-5, what="records: ")
+
+
+WINDOWS = "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
+WHOLE = "answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"
+MODEL = (
+    "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no "
+    "table that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard "
+    "error, and their intervals are no proven ones, but made of simulated noise and of a bound of all errors of their table together, "
+    "which is proven; standard errors of the others are those of the unbiased estimate from the first table that holds them, and each "
+    "interval holds that of the unbiased answer, cut at what is possible"
+)
+TOGETHER = (
+    "one estimate from this release's measurement and those of {names}: answers of all agree when each is read so; standard errors are "
+    "those of all measurements together, and the releases' answers are not independent"
+)
+SUPPRESSED = (
+    "answers that do not lie at least {at:g} standard errors above {below:g} were left out: the noisy answers alone decided, so it costs "
+    "nothing and protects nobody better; shown answers near the limit are too large on average, and their intervals are those of noise "
+    "that is known to exceed it (truncated), which hold the true counts of shown answers, too"
+)
+KNOWN = r"public counts taken as given \(.+ = [0-9.e+]+\): answers stay unbiased, standard errors are those given these counts"
+NEVER = r"(never raises|does not raise \(but for the error of the number of records, which is estimated\))"
+FITTED = (
+    r"the non-negative (cells whose answers \(weighted as in the spec\) are closest to the unbiased ones were fitted, which never raises "
+    r"the answers' total squared error|answers that are closest to the unbiased ones were fitted, every group of queries by itself, and "
+    rf"the fit {NEVER} the answers' total squared error|tables that agree with each other and are closest to the unbiased ones \(weighted "
+    r"as in the spec\) were fitted, and other groups of queries one by one: no answer is further than [0-9.e-]+ from tables that agree "
+    rf"exactly, and the fit {NEVER} the answers' total squared error)(; .*)?: small counts are biased upwards; standard errors are those "
+    "of the unbiased estimate, and each interval holds that of the unbiased answer, cut at what is possible, so that it covers at least "
+    "what it says"
+)
+"""What was done to answers, in sentences."""
+
+
+def check_post_processing(release: Claimed) -> str:
+    """What was done to answers: every sentence is one of dpdist's, and stands there if and only if its numbers do."""
+    certificate, left = release.certificate, list(release.certificate["post_processing"])
+    rule, others = certificate.get("suppression"), [name for name in certificate["measurements"] if name != certificate["release"]]
+    wanted = {
+        WINDOWS: "whole_windows" in certificate,
+        TOGETHER.format(names=", ".join(others)): bool(others),
+        WHOLE: bool(release.mechanism["rounded"]),
+        MODEL: release.adaptive,
+        "" if rule is None else SUPPRESSED.format(**rule): rule is not None,
+    }
+    for sentence, expected in wanted.items():
+        near(left.count(sentence), int(expected), what=f"how often it says {sentence[:60]!r}: ")
+        left = [text for text in left if text != sentence]
+    fitted, known = ([text for text in left if re.fullmatch(pattern, text)] for pattern in (FITTED, KNOWN))
+    near(sorted(left), sorted([*fitted, *known]), what="sentences: ")
+    near((len(fitted) <= 1, len(known) <= 1), (True, True), what="sentences that stand there once: ")
+    facts = certificate.get("non_negative")
+    near(facts is not None and not fitted, False, what="whether answers were fitted: ")
+    if facts is not None and (total := facts.get("total")) is not None:
+        told = f"{total['ratio']:.2f} (standard error {total['error']:.2f}) times as large"
+        near(told in fitted[0], True, what=f"whether the fit makes the error {told}: ")
+        near(f" {facts['draws']} draws" in fitted[0], True, what=f"{facts['draws']} draws: ")
+    if (windows := certificate.get("whole_windows")) is not None:
+        near(len(windows), len(release.groups), what="groups that windows are said of: ")
+        for group, each in zip(release.groups, windows, strict=True):
+            if each is not None:
+                check_window(group, each)
+    return ""
+
+
+def check_window(group: Rows, facts: Facts) -> None:
+    """At which steps of a group its whole filter lies within the series."""
+    axes = [axis for axis, factor in zip(group.axes, group.factors, strict=True) if factor.filter is not None]
+    near(len(axes), 1, what=f"attributes that {group.name!r} filters: ")
+    (axis,) = axes
+    near(facts["shape"], [factor.rows for factor in group.factors], what=f"rows of {group.name!r}: ")
+    near(facts["axis"], group.axes.index(axis), what=f"the filtered attribute of {group.name!r}: ")
+    coefficients, lag, circular = group.factors[facts["axis"]].filter or (np.zeros(0), 0, False)
+    rows, size = group.factors[facts["axis"]].rows, group.factors[facts["axis"]].size
+    first, stop = max(0, lag + len(coefficients) - 1), min(rows, size + min(0, lag))
+    if circular or len(coefficients) >= size:  # of a sum over all that was, every step is whole
+        raise UncheckedClaim("windows over a whole series")
+    near((facts["first"], facts["stop"]), (first, stop), what=f"whole windows of {group.name!r}: ")
+
+
+def tail_of(height: float, error: float, *, laplace: bool) -> float:
+    """The probability that noise exceeds a height; under Laplace noise the larger of that of one draw and of a normal distribution."""
+    if error <= 0:
+        return float(height <= 0)
+    steps = height / error
+    normal = math.erfc(steps / math.sqrt(2)) / 2
+    if not laplace:
+        return normal
+    tail = 0.5 * math.exp(-math.sqrt(2.0) * abs(steps))
+    return max(normal, tail if steps > 0 else 1.0 - tail)
+
+
+def check_suppression(release: Claimed) -> str:
+    """How many answers are shown, which groups have none, and how often the rule errs, from the standard errors."""
+    if (facts := release.certificate.get("suppression")) is None:
+        return ""
+    near(facts["below"] >= 0 and facts["at"] >= 0, True, what="a limit of no less than zero: ")
+    counted = [release.counts(group) for group in release.groups]
+    names, shown = release.published[0], 0
+    compared = {group.name for group, each in zip(release.groups, counted, strict=True) if each}
+    others = {group.name for group, each in zip(release.groups, counted, strict=True) if not each}
+    if compared & others:
+        raise UncheckedClaim("groups of counts and of other answers have one name")
+    shown = int(np.isin(names, list(compared)).sum())
+    near(facts["shown"], shown, what="shown: ")
+    errors = np.concatenate(
+        [np.sqrt(variances) for (_, variances, _), each in zip(release.answers, counted, strict=True) if each]
+    ).round(int(release.certificate["decimals"]) + 2)
+    near(facts["answers"], errors.size, what="answers: ")
+    near(facts.get("hidden_groups", []), [
+        name for name in dict.fromkeys(group.name for group, each in zip(release.groups, counted, strict=True) if each)
+        if name not in set(names.tolist())
+    ], what="groups without an answer: ")
+    below, at, laplace = float(facts["below"]), float(facts["at"]), release.laplace
+    sure = max(NORMAL_95, -math.log(0.05) / math.sqrt(2.0) if laplace else 0.0)
+    rates = {
+        "shown_at_zero": np.mean([tail_of(below + at * each, each, laplace=laplace) for each in errors.tolist()]),
+        "shown_at_limit": tail_of(at, 1.0, laplace=laplace),
+        "dropped_at_double": np.mean([tail_of(below - at * each, each, laplace=laplace) for each in errors.tolist()]),
+        "sure_from": below + (at + sure) * float(errors.mean()),
+    }
+    for name, rate in rates.items():
+        near(facts[name], float(rate), 1e-4, what=f"{name}: ")
+    return ""
+
+
+def values_of(facts: Facts) -> list[str]:
+    """What a certificate may call the values of an attribute of the measurement; none of values that this program does not know."""
+    if "categories" in facts:
+        labels, count = facts.get("labels") or facts["categories"], len(facts["categories"])
+        more = f" and {count - 12:,} more" if count > 12 else ""
+        return [f"{count:,} categories: {', '.join(labels[:12])}{more}"]
+    if "even" in facts:
+        first, width, count = (facts["even"][name] for name in ("first", "width", "bins"))
+        edges = [first + width * place for place in range(min(count + 1, 14))]
+        last = first + width * count - 1
+    elif "edges" in facts:
+        edges = facts["edges"]
+        count, width, last, first = len(edges) - 1, edges[1] - edges[0], edges[-1] - 1, edges[0]
+    else:
+        return []
+    listed = ", ".join(f"{edge:g}" for edge in edges[:13]) + (f" and {count - 12:,} more" if count > 12 else "")
+    span = f"whole numbers from {first:.0f} to {last:.0f}"
+    words = [f"{count:,} bins with edges {listed}; a bin holds its lower edge and not its upper one"]
+    return [*words, f"{span}, in {count:,} bins", span if width == 1 else f"{span}, {width:.0f} in each bin"]
+
+
+def check_method(release: Claimed) -> str:
+    """Attributes and amounts as the measurement has them, and the cap of the budget."""
+    method, budget = release.certificate["method"], release.certificate["budget"]
+    if budget is not None:
+        near(method["cap"], budget["cap"], what="cap: ")
+    enforced = release.privacy["bound_enforced_while_counting"]
+    if method.get("persons"):
+        near(enforced, True, what="persons are told apart: ")
+    for name, facts in method.get("sums", {}).items():
+        words = f"amounts from {facts['from']:,.12g} to {facts['to']:,.12g} in steps of {facts['step']:,.12g}"
+        near(facts["values"], words, what=f"amounts of {name}: ")
+    if release.certificate["measurement"]["file"] is None:
+        raise UncheckedClaim("the measurement is not published")
+    measured = {each["name"]: each for each in release.facts["attributes"]}
+    if release.certificate["stream"] is not None and "horizon.npz" in release.certificate["files"]:
+        measured = {each["name"]: each for each in release.whole.facts["attributes"]}
+    beside = {name for each in release.certificate.get("chosen_edges", []) for name in [each["of"]]}
+    declared = method["attributes"]
+    near({*measured} - {*declared} - {*method.get("sums", {})}, set(), what="attributes that are measured and not named: ")
+    bounds = dict[str, str]()
+    for name in declared.keys() & measured.keys():
+        check_attribute(name, declared[name], measured[name], name in beside, release)
+    for name, facts in method.get("sums", {}).items():
+        if name in measured:
+            check_amounts(name, facts, measured[name])
+    del bounds
+    asked = [name for name in method.get("sums", {}) if name not in measured]
+    if unknown := [*(name for name in declared if name not in measured), *asked]:
+        raise UncheckedClaim(f"nothing is measured along {', '.join(unknown)}")
+    return ""
+
+
+def check_attribute(name: str, declared: Facts, measured: Facts, chosen: bool, release: Claimed) -> None:
+    """An attribute of the certificate against that of the measurement."""
+    extended = release.certificate["stream"] is not None and "horizon.npz" not in release.certificate["files"]
+    near(declared["outside"] == measured["outside"] or extended, True, what=f"values outside those of {name}: ")
+    for part in ("missing", "other", "total"):
+        near(declared.get(part), measured.get(part), what=f"{part} of {name}: ") if (declared.get(part), measured.get(part)) != (
+            None,
+            None,
+        ) else None
+    levels = {each["name"]: len(each["labels"]) for each in measured.get("levels", ())}
+    near(declared.get("levels", {}), levels, what=f"levels of {name}: ")
+    apart = [most for _, most in measured.get("apart", ())]
+    most = int(release.privacy.get("most_groups_of_one_person") or 1)
+    for level, bound in declared.get("persons_by", {}).items():
+        near(level in levels, True, what=f"level {level} of {name}: ")
+        own = apart[list(levels).index(level)] if apart else None
+        near(bound, min(most, own or most), what=f"persons by {level}: ")
+    words = values_of(measured)
+    if words and not extended:
+        near(declared["values"] in words, True, what=f"values of {name}, found {declared['values'][:60]!r} and not {words[-1]!r}: ")
+
+
+def check_amounts(name: str, declared: Facts, measured: Facts) -> None:
+    """A column of amounts of the certificate against that of the measurement."""
+    amounts = measured["amounts"]
+    step, first = Fraction(amounts["step"]), Fraction(amounts["first"])
+    near(declared["step"], float(step), 1e-12, what=f"steps of {name}: ")
+    ends = [first + step * int(amounts.get(*end)) for end in (("low", 0), ("high", amounts["steps"]))]
+    near([declared["from"], declared["to"]], [float(end) for end in ends], what=f"range of {name}: ")
+    bound = amounts.get("bound")
+    near(declared.get("most_per_person") is None, bound is None, what=f"whether amounts of {name} are bounded in all: ")
+    if bound is not None:
+        near(declared["most_per_person"], float(bound["times"] * ends[1]), 1e-9, what=f"most of {name} per person: ")
+    if measured.get("missing") in ("drop", None) and declared["missing"] != measured.get("missing"):
+        raise WrongClaim(f"missing amounts of {name}: found {declared['missing']}, recomputed {measured.get('missing')}")
+
+
+def check_decimals(release: Claimed) -> str:
+    """How many decimals answers have: a thousandth of the least standard error."""
+    errors = np.sqrt(np.nan_to_num(np.concatenate([variances for _, variances, _ in release.answers])))
+    least = float(errors[errors > 1e-9 * errors.max(initial=0.0)].min())
+    wanted = {max(0, 3 - math.floor(math.log10(least * (1 + off)))) for off in (-1e-6, 1e-6)}
+    return "" if release.certificate["decimals"] in wanted else near(release.certificate["decimals"], max(wanted))
+
+
+def check_budget(release: Claimed) -> str:
+    """The last release that the budget's course names is this one, and every part that is left is one."""
+    if (budget := release.certificate["budget"]) is None:
+        return ""
+    course = budget["course"]
+    near(course[-1][0], release.certificate["release"], what="the last charged release: ")
+    near(all(0.0 <= left <= 1.0 for _, left in course), True, what="parts that are left: ")
+    near([left for _, left in course], sorted((left for _, left in course), reverse=True), what="parts that are left, falling: ")
+    names = [name for name, _ in course]
+    near(len({*names}), len(names), what="releases that were charged once: ")
+    if len(course) > 1 or (share := share_of_cap(release)) is None:
+        raise UncheckedClaim("what other releases were charged is not published here; the ledger's export has it")
+    return near(round(1 - course[0][1], 9), round(share, 9), 1e-6, what="part that is spent: ")
+
+
+def share_of_cap(release: Claimed) -> float | None:
+    """The part of a cap of rho, or of epsilon without a delta, that the release takes; None of other caps."""
+    kind, _, amount = release.certificate["budget"]["cap"].partition("=")
+    if kind == "rho" and re.fullmatch(r"[0-9.e-]+", amount):
+        return float(Fraction(release.privacy["rho"]) / Fraction(amount))
+    if kind == "epsilon" and release.laplace and re.fullmatch(r"[0-9.e-]+", amount):
+        return float(release.privacy["epsilon"]) / float(amount)
+    return None
+
+
+def check_noises(release: Claimed) -> str:
+    """Of the kinds of noise that were compared the row of the chosen one."""
+    rows, choice = release.certificate.get("noises"), release.certificate.get("noise_choice")
+    near(rows is None, choice is None, what="whether kinds of noise were compared: ")
+    if rows is None or choice is None:
+        return ""
+    near(sorted(row["noise"] for row in rows), sorted({row["noise"] for row in rows} & {"Gaussian", "Laplace"}), what="kinds: ")
+    chosen = [row for row in rows if row["chosen"] is True]
+    near(len(chosen), 1, what="kinds that were chosen: ")
+    for row in rows:
+        near(row["rho_decimal"], float(Fraction(row["rho"])), 1e-12, what="rho_decimal: ")
+        near(row["mechanism"] is None or row["mechanism"] in MECHANISMS, True, what=f"mechanism {row['mechanism']!r}: ")
+    (row,), own = chosen, release.mechanism["compared"]
+    worst = next(each["worst"] for each in own if each["mechanism"] == release.mechanism["name"])
+    near((row["noise"], row["mechanism"]), (release.privacy["noise"], release.mechanism["name"]), what="chosen: ")
+    for name, value in (("rmse", release.mechanism["rmse"]), ("worst", worst)):
+        near(row[name] is None, value is None, what=f"whether there is its {name}: ")
+        if value is not None:
+            near(row[name], value, 1e-6, what=f"its {name}: ")
+    near(choice["announced"], "announced" in choice and choice["announced"] is True, what="announced: ")
+    if row["rho"] != release.privacy["rho"]:
+        at_least(Fraction(release.privacy["rho"]), Fraction(row["rho"]), 1e-9, most=1e-6)
+    raise UncheckedClaim("kinds of noise that were not chosen are not published") if len(rows) > 1 else UncheckedClaim(
+        "how many releases a cap holds is the ledger's to say"
+    )
+
+
+def check_targets(release: Claimed) -> str:
+    """How the worst error stands to the targets, and the least rho that reaches all of them."""
+    if (facts := release.certificate.get("targets")) is None:
+        return ""
+    factor = float(facts["worst_error_over_target"])
+    near(facts["reached"], factor <= 1.0, what="reached: ")
+    at_least(facts["least_rho"], float(Fraction(release.privacy["rho"])) * factor**2, 1e-9, most=2e-5)
+    return near(factor, math.sqrt(release.whole.largest / release.to_cost), 1e-5, what="worst error over its target: ")
+
+
+# ---- what parts of the budget found before the measurement ---------------------------------------------------------------------------
+
+UNIT_BITS = 24
+"""A person or a record is 2^24 units of the noisy numbers that choices are made from."""
+
+
+def check_share(release: Claimed, facts: Facts, what: str) -> None:
+    """What a step was charged against its share of the budget."""
+    charged, whole = Fraction(facts["rho"]), Fraction(release.privacy["rho"])
+    epsilon = float(release.privacy["epsilon"])
+    part = math.sqrt(2 * charged) / epsilon if release.laplace else float(charged / whole)
+    near(part, float(facts["share"]), 1e-6, what=f"share of {what}: ")
+
+
+def least_scale(charged: Fraction, absolute: int, squared: int, *, laplace: bool) -> int:
+    """The least whole scale whose noise costs no more than a rho where one change moves all numbers so far."""
+    if not laplace:
+        wanted = squared / (2 * charged)
+        return max(1, math.isqrt(math.ceil(wanted) - 1) + 1)
+    root = math.isqrt(2 * charged.numerator * charged.denominator)
+    epsilon = Fraction(root, charged.denominator)
+    exact = epsilon**2 == 2 * charged
+    return math.ceil(absolute / (epsilon if exact else Fraction(math.sqrt(2 * charged))))
+
+
+def check_cost(release: Claimed, facts: Facts, scale: int, absolute: int, squared: int, what: str) -> None:
+    """Whether the noise of a step costs what it was charged: neither more nor less noise."""
+    check_share(release, facts, what)
+    least = least_scale(Fraction(facts["rho"]), absolute, squared, laplace=release.laplace)
+    near(scale, least, 1e-6, what=f"scale of the noise of {what}: ")
+
+
+def starts_of(most: int, parts: int) -> list[int]:
+    """The least size in each bin: of one each up to 8, then each as wide as its first size over ``parts``."""
+    starts = [1][:most]
+    while starts and starts[-1] < most:
+        last = starts[-1]
+        starts.append(last + 1 if last <= 8 else min(most, last + last // parts))
+    return starts
+
+
+def check_choice(release: Claimed, facts: Facts, what: str, records: int, bounds: tuple[int, int], widest: tuple[int, int]) -> None:
+    """A bound that was chosen from noisy numbers by size: its cost, and the shares that lie beyond it.
+
+    Args:
+        records: how many numbers one person counts in at most. bounds: what was chosen beneath zero and above. widest: what was considered.
+    """
+    times = 2 if release.privacy["neighbours"] == "replace-one" else 1
+    absolute, squared = times * records << UNIT_BITS, times * records**2 << 2 * UNIT_BITS
+    scale = facts.get("scale")
+    deviation = float(facts["deviation"]) * 2**UNIT_BITS
+    if scale is None:  # an earlier version did not publish it
+        scale = round(deviation / (math.sqrt(2) if release.laplace else 1))
+    check_cost(release, facts, int(scale), absolute, squared, what)
+    exact = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
+    near(abs(deviation - exact) <= 0.51e-6 * 2**UNIT_BITS, True, what=f"deviation of the noise of {what}: ")
+    names = [name for name, value in facts.items() if isinstance(value, dict)]
+    if "values" not in facts:
+        raise UncheckedClaim("an earlier version published no noisy numbers of choices")
+    parts = 1 if widest[0] or what.startswith("the range") else 4
+    above, beneath = starts_of(widest[1], parts), starts_of(widest[0], parts)
+    firsts = np.array(above + beneath, dtype=np.float64)
+    lasts = np.array([*(each - 1 for each in above[1:]), widest[1], *(each - 1 for each in beneath[1:]), widest[0]][: firsts.size])
+    near(len(facts["values"]), firsts.size, what=f"noisy numbers of {what}: ")
+    near(bounds[1] in lasts[: len(above)], True, what=f"whether {what} is the end of a bin: ")
+    ends = np.where(np.arange(firsts.size) < len(above), bounds[1], bounds[0])
+    counts, width = np.array(facts["values"], dtype=np.float64) / 2**UNIT_BITS, LAPLACE_95 if release.laplace else NORMAL_95
+    low, high = (np.maximum(sides - ends, 0.0) for sides in (firsts, lasts))
+    rows = (
+        ((firsts > ends).astype(np.float64), np.ones(firsts.size), np.zeros(firsts.size)),
+        ((low + high) / 2, (firsts + lasts) / 2, (high - low) / 2),
+    )
+    for name, (beyond, whole, off) in zip(names, rows, strict=True):
+        near_all(facts[name], share_of_bins(counts, (beyond, whole, off), exact / 2**UNIT_BITS, width), f"{name}: ")
+
+
+def share_of_bins(counts: Array, weights: tuple[Array, Array, Array], deviation: float, width: float) -> dict[str, float]:
+    """A ratio of two sums of noisy numbers with its interval (Fieller 1954), whose upper sum may be off by the widths of bins, too."""
+    rows = np.array(weights[:2])
+    values, joint = rows @ counts, rows @ rows.T * deviation**2
+    if values[1] <= 0:
+        return {"share": 0.5, "low_95": 0.0, "high_95": 1.0}
+    value = float(values[0] / values[1])
+    square, middle, constant = (
+        values[one] * values[two] - width**2 * joint[one, two] for one, two in ((1, 1), (0, 1), (0, 0))
+    )
+    inside = min(max(value, 0.0), 1.0)
+    if square <= 0:
+        return {"share": inside, "low_95": 0.0, "high_95": 1.0}
+    spread = math.sqrt(max(middle**2 - square * constant, 0.0))
+    off = float(weights[2] @ np.maximum(counts, 0.0)) / float(values[1])
+    low, high = (middle - spread) / square - off + inside - value, (middle + spread) / square + off + inside - value
+    return {"share": inside, "low_95": max(low, 0.0), "high_95": min(high, 1.0)}
+
+
+def check_bounds(release: Claimed) -> str:
+    """Bounds that were chosen: what they cost, that they are those of the release, and what lies beyond them."""
+    certificate, privacy = release.certificate, release.privacy
+    steps: list[tuple[Facts, str, int, tuple[int, int], tuple[int, int]]] = []
+    for kind, name in (("chosen_bound", "most_records"), ("chosen_groups", "most_groups")):
+        if (facts := certificate.get(kind)) is not None:
+            near(privacy["bound_enforced_while_counting"], True, what="whether the bound is enforced: ")
+            near(facts[name], privacy.get(f"{name}_of_one_person"), what=f"{name}: ")
+            steps.append((facts, f"the choice of {name}", 1, (0, int(facts[name])), (0, int(facts["up_to"]))))
+    for facts in certificate.get("chosen_ranges", []):
+        column = certificate["method"]["sums"][facts["of"]]
+        near((facts["from"], facts["to"]), (column["from"], column["to"]), what=f"range of {facts['of']}: ")
+        step = Fraction(str(column["step"]))
+        ends = [Fraction(str(facts[each])) / step for each in ("from", "to", "down_to", "up_to")]
+        near(all(each.denominator == 1 for each in ends), True, what=f"whole steps of {facts['of']}: ")
+        records = math.prod(int(privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
+        chosen, widest = (int(-ends[0]), int(ends[1])), (int(-ends[2]), int(ends[3]))
+        steps.append((facts, f"the range of {facts['of']}", records, chosen, widest))
+    names = [facts["of"] for facts in certificate.get("chosen_ranges", [])]
+    near(len({*names}), len(names), what="ranges that were chosen once: ")
+    unpublished = None
+    for each in steps:
+        try:
+            check_choice(release, *each)
+        except UncheckedClaim as why:
+            unpublished = why
+    if unpublished is not None:
+        raise unpublished
+    return ""
+
+
+def failure_at(threshold: float, scale: int, records: int) -> float:
+    """A bound of the probability that a name of one unit's records alone reaches a threshold (docs/noise.md, "Names")."""
+
+    def reached(count: int) -> float:
+        return math.exp(log_tail(-(threshold - (count << UNIT_BITS) - 1) / scale)) * (1 + 1e-9)
+
+    spread = [(names, names) for names in range(1, min(records, 1024) + 1)]
+    while spread[-1][1] < records:
+        spread.append((spread[-1][1], min(records, 2 * spread[-1][1])))
+    return max(reached(records - least + 1) + (names - 1) * reached(1) for least, names in spread)
+
+
+def check_selections(release: Claimed) -> str:
+    """Names that were selected: what the noise costs, that the threshold is that of the delta, and how often a name is selected."""
+    privacy = release.privacy
+    times = 2 if privacy["neighbours"] == "replace-one" else 1
+    enforced = privacy["bound_enforced_while_counting"]
+    records = int(privacy["most_records_of_one_person"]) * (1 if enforced else int(privacy.get("participations_of_one_person") or 1))
+    names = [facts["attribute"] for facts in release.selections]
+    near(len({*names}), len(names), what="attributes whose names were selected once: ")
+    for facts in release.selections:
+        what = f"the names of {facts['attribute']}"
+        scale, threshold = float(facts["deviation"]) * 2**UNIT_BITS, float(facts["threshold"]) * 2**UNIT_BITS
+        near(scale, float(round(scale)), what=f"scale of {what}: ")
+        check_share(release, facts, what)
+        least = least_scale(Fraction(facts["rho"]), 0, times * (records << UNIT_BITS) ** 2, laplace=False)
+        near(round(scale), least, 1e-6, what=f"scale of the noise of {what}: ")
+        near(float(facts["delta"]) > 0, True, what=f"a delta of {what}: ")
+        fails, below = (failure_at(threshold + off, round(scale), records) for off in (1e-9 * threshold, -1e-6 * threshold - 2))
+        near(fails <= facts["delta"] * (1 + 1e-6), True, what=f"whether the threshold of {what} keeps to its delta: ")
+        near(below > facts["delta"], True, what=f"whether the threshold of {what} is the least one: ")
+        for name, chance in (("selected_half_of_the_time", 0.5), ("selected_almost_always", 0.975)):
+            count = int(facts[name])
+            passes = [log_tail(((each << UNIT_BITS) - threshold + 0.5) / scale) >= math.log(chance) for each in (count - 1, count)]
+            near(passes, [False, True], what=f"{name} of {what}: ")
+        near(facts["attribute"] in release.certificate["method"]["attributes"], True, what=f"whether there is {what}: ")
+        near(1 <= int(facts["names"]) <= int(facts["most"]), True, what=f"up to {facts['most']} names: ")
+        measured = {each["name"]: each for each in release.facts["attributes"]}
+        near(facts["names"], len(measured[facts["attribute"]]["categories"]), what=f"how many are {what}: ")
+        if facts["names"] == facts["most"]:
+            continue
+    return ""
+
+
+def check_quantiles(release: Claimed) -> str:
+    """Rates and ranks of quantiles and of the ends of their intervals (dpdist's docs/noise.md, "Quantiles"), and the rows of quantiles.csv."""
+    certificate, facts = release.certificate, release.certificate.get("quantiles")
+    near(facts is not None, "quantiles.csv" in certificate["files"], what="whether there is quantiles.csv: ")
+    if facts is None:
+        return ""
+    near(facts["moved"], release.moved, what="records that one change moves: ")
+    check_share(release, facts, "the quantiles")
+    near(facts["share"] > 0, True, what="a share: ")
+    charged, choices, spent = Fraction(facts["rho"]), facts["choices"], list[float]()
+    for each in choices:
+        at, rates = Fraction(each["at"]), [Fraction(each[name]) for name in ("rate", "end_rate", "end_rate")]
+        near(0 <= at <= 1, True, what="a share of the records: ")
+        distance = release.moved * max(at.numerator, at.denominator - at.numerator)
+        own = [float(rate * distance) for rate in rates]
+        spent += own
+        for part, some in zip((0.5, 0.25, 0.25), own, strict=True):  # half for the quantile, a quarter for each end
+            if release.laplace:
+                near(2 * some, math.sqrt(2 * charged) * part / len(choices), 1e-4, what=f"epsilon of the quantile at {each['at']}: ")
+            else:
+                near(float(rho_of_choice(some)), float(charged) * part / len(choices), 1e-4, what=f"rho of the quantile at {each['at']}: ")
+        beyond = math.log(each["values"] / 0.025) / float(rates[1])
+        near(math.floor(beyond) <= each["beyond"] <= math.ceil(beyond * (1 + 1e-9)), True, what="how far ends aim beyond the rank: ")
+        near(each["beyond"] >= beyond * (1 - 1e-9), True, what="ends that miss their quantile at most 25 times of 1,000: ")
+        column = facts["columns"][each["of"]]
+        near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, "values: ")
+    for name, column in facts["columns"].items():
+        words = f"amounts from {column['from']:,.12g} to {column['to']:,.12g} in steps of {column['step']:,.12g}"
+        near(column["values"], words, what=f"amounts of {name}: ")
+    rho = Fraction((2 * sum(spent)) ** 2 / 2) if release.laplace else sum(map(rho_of_choice, spent), Fraction(0))
+    at_least(charged * (1 + Fraction(1, 10**9)), rho, most=1e-4)
+    check_quantile_rows(release, facts)
+    return f"{len(facts['rows']):,} rows"
+
+
+def check_quantile_rows(release: Claimed, facts: Facts) -> None:
+    """The order of quantiles, that they are steps of their range, and that quantiles.csv says the same."""
+    with (release.folder / "quantiles.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    near(len(table), len(facts["rows"]), what="rows of quantiles.csv: ")
+    wanted = [(each["of"], float(Fraction(each["at"]))) for each in facts["choices"]]
+    groups: dict[tuple[Any, ...], list[Facts]] = {}
+    for row, written in zip(facts["rows"], table, strict=True):
+        column = facts["columns"][row["of"]]
+        ends = [column["from"], row["low_95"], row["value"], row["high_95"], column["to"]]
+        near(ends, sorted(ends), what="a quantile within its interval: ")
+        steps = [(end - column["from"]) / column["step"] for end in ends]
+        near(max(abs(each - round(each)) for each in steps) < 1e-3, True, what="whole steps: ")
+        near(list(row["group"]), facts["by"], what="attributes by which records are grouped: ")
+        for name in ("at", "value", "low_95", "high_95"):
+            near(float(written[name]), row[name], 1e-9, what=f"{name} in quantiles.csv: ")
+        texts = [written[name].lstrip("'") for name in ("of", *facts["by"])]
+        near(texts, [text.lstrip("'") for text in (row["of"], *row["group"].values())], what="row of quantiles.csv: ")
+        near((row["of"], row["at"]) in wanted, True, what=f"whether {row['at']} of {row['of']} was asked for: ")
+        groups.setdefault((row["of"], *row["group"].items()), []).append(row)
+    for own in groups.values():
+        ats, values = [row["at"] for row in own], [row["value"] for row in own]
+        near(sorted(ats), sorted(at for of, at in wanted if of == own[0]["of"]), what="quantiles of a group: ")
+        near([value for _, value in sorted(zip(ats, values, strict=True))], sorted(values), what="quantiles that rise: ")
+    if release.certificate["measurement"]["file"] is None:
+        return
+    measured = {each["name"]: each for each in release.facts["attributes"]}
+    for name in facts["by"]:
+        labels = measured[name].get("labels") or measured[name].get("categories")
+        own_labels = dict.fromkeys(row["group"][name] for row in facts["rows"])
+        if labels:
+            near(sorted({*own_labels} - {*labels, measured[name]["other"], measured[name]["missing"]}), [], what=f"values of {name}: ")
+
+
 CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "files": Claimed.check_files,
     "sizes": Claimed.check_sizes,
+    "parts of release.json": check_leaves,
+    "words of the guarantee": check_words,
     "unit of protection": lambda r: near("replaced" in r.privacy["one_change"], r.privacy["neighbours"] == "replace-one"),
-    "sensitivity": lambda r: at_least(r.squared, max(each.reach(r.privacy) for each in r.horizons) ** (2 // r.power)),
+    "sensitivity": lambda r: at_least(r.squared, r.farthest, most=3.0 if "replaced" in r.privacy["one_change"] else 1e-5),
     "noise": Claimed.check_noise,
     "rho": Claimed.check_rho,
     "epsilon": Claimed.check_epsilon,
+    "meaning of the guarantee": check_meaning,
+    "grid": check_grid,
+    "names that were selected": check_selections,
+    "bounds that were chosen": check_bounds,
     "what bounds leave out": Claimed.check_left_out,
-    "quantiles": Claimed.check_quantiles,
+    "quantiles": check_quantiles,
     "edges that were chosen": Claimed.check_edges,
     "rounds": Claimed.check_rounds,
     "answers": lambda r: r.check_column("answer"),
@@ -1840,10 +2796,20 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "event for accountants": Claimed.check_event,
     "mean error": lambda r: at_least(r.mechanism["rmse"], r.whole.mean_error, most=1e-4),
     "largest error": lambda r: r.whole.check_largest(),
-    "cost": lambda r: at_least(r.mechanism["cost"], r.whole.cost, most=1e-3),
+    "cost": lambda r: at_least(r.mechanism["cost"], r.whole.cost, TOLERANCE, most=1e-4),
     "lower bound": lambda r: r.whole.check_bound(r.mechanism["lower_bound"]),
     "gap to the optimum": lambda r: r.whole.check_gap(r.mechanism["certified_gap"]),
     "gap of the largest error": lambda r: r.check_gap_of_largest(r.mechanism["certified_gap_of_the_worst"]),
+    "mechanism": check_mechanism,
+    "mechanisms that were compared": check_compared,
+    "kinds of noise": check_noises,
+    "targets": check_targets,
+    "confidence": check_confidence,
+    "post-processing": check_post_processing,
+    "suppression": check_suppression,
+    "method": check_method,
+    "decimals": check_decimals,
+    "budget": check_budget,
     "signature": Claimed.check_signature,
     "ledger": Claimed.check_ledger,
 }
@@ -1856,6 +2822,26 @@ def verify(folder: Path | str, tables: Mapping[str, Iterable[Facts]] | None = No
     except (WrongClaim, *DAMAGED) as error:
         return dict.fromkeys(CLAIMS, f"wrong: release.json cannot be read ({type(error).__name__}: {str(error)[:120]!r})")
     return {name: line_of(check, release) for name, check in CLAIMS.items()}
+
+
+def unchecked_lines(folder: Path | str, lines: Mapping[str, str]) -> list[str]:
+    """What was not checked, and why: parts of release.json, files, and what nobody can tell from files.
+
+    Args:
+        lines: what ``verify`` found.
+    """
+    try:
+        certificate = read_json(Path(folder) / "release.json")
+        parts, files = unchecked_leaves(certificate, lines), [name for name in UNCHECKED_FILES if name in certificate["files"]]
+    except (WrongClaim, *DAMAGED):
+        return ["release.json, which cannot be read"]
+    reasons = dict[str, list[str]]()
+    for name, why in [*parts.items(), *((name, UNCHECKED_FILES[name]) for name in files)]:
+        reasons.setdefault(why, []).append(name)
+    listed = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
+    if not lines.get("ledger", "").startswith("right"):
+        listed.append("choices from the records that release.json does not name (only the rows of the ledger show every charge)")
+    return [*listed, "that the noise was drawn as stated, and once, from the records as stated (no file can show it)"]
 
 
 def line_of(check: Callable[[Claimed], str], release: Claimed) -> str:
@@ -1879,9 +2865,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--public-key", help="hex digits of the key that has to have signed the release")
     parser.add_argument("--signed", action="store_true", help="fail if the release is not signed")
     parser.add_argument("--ledger", dest="export", type=Path, help="an export of the ledger's rows (dpdist ledger export)")
-    found = verify(**vars(parser.parse_args(arguments)))
-    sys.stdout.writelines(f"{name}: {line}\n" for name, line in found.items())
-    return int(any(line.startswith("wrong") for line in found.values()))
+    options = vars(parser.parse_args(arguments))
+    lines = verify(**options)
+    sys.stdout.writelines(f"{name}: {line}\n" for name, line in lines.items())
+    sys.stdout.writelines(f"not checked: {line}\n" for line in unchecked_lines(options["folder"], lines))
+    return int(any(line.startswith("wrong") for line in lines.values()))
 
 
 if __name__ == "__main__":

@@ -223,6 +223,8 @@ class ChosenBoundFacts(TypedDict):
     share: float
     rho: str
     deviation: float
+    scale: NotRequired[int]
+    values: NotRequired[list[int]]
     persons_beyond: ShareWithIntervalFacts
     records_left_out: ShareWithIntervalFacts
 
@@ -235,6 +237,8 @@ class ChosenGroupsFacts(TypedDict):
     share: float
     rho: str
     deviation: float
+    scale: NotRequired[int]
+    values: NotRequired[list[int]]
     persons_in_more_groups: ShareWithIntervalFacts
     groups_left_out: ShareWithIntervalFacts
 
@@ -250,6 +254,8 @@ ChosenRangesFacts = TypedDict(
         "share": float,
         "rho": str,
         "deviation": float,
+        "scale": NotRequired[int],
+        "values": NotRequired[list[int]],
         "amounts_beyond": "ShareWithIntervalFacts",
         "sum_left_out": "ShareWithIntervalFacts",
     },

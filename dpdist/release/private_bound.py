@@ -59,11 +59,15 @@ class BoundChoice(NoisyPreliminary):
         """Of whom it is, and of what."""
 
     @abstractmethod
-    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
-        """What a certificate says of the bound that a release has."""
+    def chosen(self, job: Job, found: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
+        """What a certificate says of the bound that a release has.
+
+        Args:
+            noisy: the numbers in units that it was chosen from, by which readers recompute what is said.
+        """
 
     def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {} if found is None else self.chosen(job, self.estimated(found["counts"]))
+        return {} if found is None else self.chosen(job, self.estimated(found["counts"]), found["counts"])
 
     def kept(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
         assert errors is not None
@@ -83,11 +87,13 @@ class BoundChoice(NoisyPreliminary):
         deviation, width = rule.noise.deviation / 2.0**UNIT_BITS, float(rule.noise.half_width_95(1.0))
         return NoisyCounts(rule.firsts, rule.lasts, scaled, deviation, width, rule.noise.kind == LAPLACE, self.seen)
 
-    def _paid(self, found: NoisyCounts) -> dict[str, Any]:
+    def _paid(self, found: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         return {
             "share": float(self.asked.share),
             "rho": str(self.loss.zcdp),
             "deviation": round(found.deviation, 6),
+            "scale": self.noise.scale,
+            "values": noisy,
         }
 
 
@@ -107,10 +113,10 @@ class RecordsChoice(BoundChoice):
         variances = largest.variance * (self.rule.lasts / self.rule.most) ** 2
         return PredictedErrors(variances, spread_of(largest.job.workload.queries))
 
-    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         bound = job.guarantee.person.most_records
         told = {"persons_beyond": found.beyond(bound).facts(), "records_left_out": found.excess(bound).facts()}
-        return {"chosen_bound": {"most_records": bound, "up_to": self.rule.most, **self._paid(found), **told}}
+        return {"chosen_bound": {"most_records": bound, "up_to": self.rule.most, **self._paid(found, noisy), **told}}
 
 
 class GroupsChoice(BoundChoice):
@@ -134,11 +140,11 @@ class GroupsChoice(BoundChoice):
         lost = spread_of(found[0].job.workload.queries) * self.job.guarantee.person.most_records**2
         return PredictedErrors(np.exp(grown), lost)
 
-    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         bound = job.guarantee.person.most_groups
         assert bound is not None
         told = {"persons_in_more_groups": found.beyond(bound).facts(), "groups_left_out": found.excess(bound).facts()}
-        return {"chosen_groups": {"most_groups": bound, "up_to": self.rule.most, **self._paid(found), **told}}
+        return {"chosen_groups": {"most_groups": bound, "up_to": self.rule.most, **self._paid(found, noisy), **told}}
 
 
 class RangeChoice(BoundChoice):
@@ -205,7 +211,7 @@ class RangeChoice(BoundChoice):
     def best(self, found: NoisyCounts, errors: PredictedErrors) -> tuple[int, int]:
         return self._signed(found).chosen(errors.variances, errors.spread)
 
-    def chosen(self, job: Job, found: NoisyCounts) -> dict[str, Any]:
+    def chosen(self, job: Job, found: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         given, widest = job.measured.sums[self.asked.of], self.job.measured.sums[self.asked.of]
         amounts, cut = self._signed(found).outside(*given.around_zero)
         told = {"amounts_beyond": amounts.facts(), "sum_left_out": cut.facts()}
@@ -215,7 +221,7 @@ class RangeChoice(BoundChoice):
             "to": float(given.last),
             "up_to": float(widest.last),
         }
-        return {"chosen_ranges": [{"of": self.asked.of, **ends, **self._paid(found), **told}]}
+        return {"chosen_ranges": [{"of": self.asked.of, **ends, **self._paid(found, noisy), **told}]}
 
 
 def spread_of(workload: Workload) -> float:
