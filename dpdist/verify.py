@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import html
 import itertools
 import json
 import math
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, reduce
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -2662,6 +2664,7 @@ def check_bounds(release: Claimed) -> str:
         near(all(each.denominator == 1 for each in ends), True, what=f"whole steps of {facts['of']}: ")
         records = math.prod(int(privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
         chosen, widest = (int(-ends[0]), int(ends[1])), (int(-ends[2]), int(ends[3]))
+        near(0 <= chosen[0] <= widest[0] and 0 <= chosen[1] <= widest[1], True, what=f"a range of {facts['of']} around zero: ")
         steps.append((facts, f"the range of {facts['of']}", records, chosen, widest))
     names = [facts["of"] for facts in certificate.get("chosen_ranges", [])]
     near(len({*names}), len(names), what="ranges that were chosen once: ")
@@ -2789,6 +2792,524 @@ def check_quantile_rows(release: Claimed, facts: Facts) -> None:
             near(sorted({*own_labels} - {*labels, measured[name]["other"], measured[name]["missing"]}), [], what=f"values of {name}: ")
 
 
+# ---- what the page shows, and what stands in the files beside it ----------------------------------------------------------------------
+
+SCRIPTS = frozenset(
+    """
+    193adb605818e88f1c706a044a5cefa1 652f9ffe601c4649901271d29728fd4c f09df138fff9c81e4dc66fc506ea7948 18a9ac0d4743ce4cd7fff83e9bcebed7
+    66c30b6cad94ebe06edc3a65fb287616 7ee4504515b408bd5fdcce00e83599cc cff0bb92c04fe77b4ff74bc10f9e83ae 4deda476771d7764f990d6bfca4b2fac
+    1ea6061faa826bbbd397622ca6b8f285 ae7e50ff8cfbf48f9600afa11e2c970c ae7714046ff8638508923bfc7069f04e 4fcd86edbd720cf2088ea0fe54484172
+    5287071d6627ab5aea03c892e0843cb2 ab2e24b67169c7e71e01feb4bbed1b02 0eabe980f10081a01dd21601e148a281 369b06400d898371663c99a6ef385abd
+    2b188970c8c595c43906c19b0390c505 a0300b34ca5c98cc53a24bfcec6f9db6 5b3de65e42fc60e3c70307016a90b219 b5b992214e2c84b211af8d2d5b17bb4f
+    0e01ec026f3135c4e4d6f8e45181bf5f 51b014ae79a5d0af8531e12e72174c6c a2b35da3a125d9edd8d3098c247a061c 53f93ca27276bf426a80a79d6dc342dd
+    959eedba08220f036f0e7e82b5f599ad cb6758141f5ef25cc5ac1b2e876cabd8 3ef062a455bc249085087990babfa98a 4a2cf465fe9461a1735d39598024a641
+    53162470bbcd87672760a7714b806fde da12bde35e6051d63b387e8b594a486c 70f263a04f5e030e5c39d43e336ef114 bed37ef9b6f4a886eda03f7d3d5b60fb
+    """.split()
+)
+"""The first half of the SHA-256 of every script that a page of this version or of an earlier one holds: nothing else of a page runs."""
+STYLES = frozenset(
+    """
+    de971f4defe65d9eb6b394c7a00ecbad 85a52bb52401d2cff4301baf57bc8152 1f7ba4a56969130e7269d6383385011b 24a3a24fa1e2142e9bc8dc97d52b6f14
+    80cf321efca69e9dfb9541efe2d4f479 6b49be2aea6131fa51395cf5d8135dca 0c55415a5a8077da3d29b6d4baca22d3 ad6bdca46c5743900ac67c66ad23376c
+    1f17c8a1c4fd3891a12e4bdb8c2570c1 bf1281f15a9416fc97599602c07d0a6b e126f387fee4c3721dbc59b15a770795 b17e676606ef453304d9fc756ad78778
+    ea102fa0ebd0697e86c738b5bf6b1466 7a64e6e0d129944c35dde04cd2071d88 47dc3d52fffe84150e001292d3648b58 f697db2d34ee371d09cd15871f7b1804
+    d4e6889583284be6503d20fcdff98020 3f41a36c9dd37eaa469040451ba66fa3 176bcd19e77851846f86376e8720c22f 65cb7f715ce9b49eb07bf03a9e970a37
+    45ff58a60e7f4d51b9120cabbcb86fb7 b30affb39307cc46d9bbff93edeb547f
+    """.split()
+)
+"""The same of styles, without the publisher's colours and font before them."""
+TAGS = frozenset(
+    "html head meta title style body a div nav details summary ul li p strong main h1 h2 h3 code b svg use dl dt dd section g path span "
+    "figure text rect circle line figcaption script button form label input select option table thead tr th tbody td noscript fieldset "
+    "legend defs pattern tspan header img symbol".split()
+)
+ATTRIBUTES = frozenset(
+    "lang charset http-equiv content name property class href aria-label id data-release hidden viewbox aria-hidden aria-labelledby open "
+    "width height d role xmlns x y text-anchor type data-group placeholder value aria-live tabindex scope aria-sort data-column "
+    "data-command data-all data-unknown data-which data-alike data-unmeasured data-zero data-unbounded data-empty data-answer "
+    "data-answers data-for transform stroke-width patternunits dy dx alt src patterntransform style colspan rowspan cx cy r x1 x2 y1 y2 "
+    "preserveaspectratio".split()
+)
+"""What pages are made of: no attribute runs anything, and none but ``src`` and ``href`` leads anywhere."""
+LOOK = re.compile(
+    r"(@font-face\{font-family:publisher;src:url\(data:[A-Za-z0-9+/=;,.-]*\) format\('woff2'\);font-display:swap\})?"
+    r":root\{color-scheme:light dark;[^{}@]*\}@media screen and \(prefers-color-scheme:dark\)\{:root\{[^{}@]*\}\}"
+)
+MARKS = {"en": (".", ","), "de": (",", "."), "fr": (",", "\u202f"), "es": (",", ".")}
+"""What stands before decimals and between thousands, by language."""
+ROUND_NUMBERS = frozenset((2.5, 5000.0, 20_000.0, *map(float, range(101))))
+"""Numbers of dpdist's own sentences, and small whole ones, such as places in lists."""
+RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+EMPTY_TAGS = frozenset(("meta", "input", "img"))
+
+
+class PublishedPage(HTMLParser):
+    """What a page holds: its texts, scripts, data and tables. Raises: WrongClaim for markup that dpdist does not write."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.language, self.scripts, self.styles, self.data = "", list[str](), list[str](), list[tuple[str, str]]()
+        self.texts, self.tables, self.links = list[str](), dict[str, list[list[str]]](), list[str]()
+        self.open, self.heading, self.number, self.policy = list[tuple[str, dict[str, str]]](), "", "", ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        near(tag in TAGS, True, what=f"whether dpdist writes <{tag}>: ")
+        near(len(given), len(attrs), what=f"attributes of <{tag}> that stand there once: ")
+        strange = sorted({*given} - ATTRIBUTES)
+        near(strange, [], what=f"attributes of <{tag}> that dpdist does not write: ")
+        self.language = given.get("lang", self.language)
+        self.policy = given["content"] if "http-equiv" in given else self.policy
+        if "http-equiv" in given:
+            near((tag, given["http-equiv"]), ("meta", "Content-Security-Policy"), what="what a page tells browsers: ")
+        if "src" in given:
+            near((tag, given["src"].startswith("data:image/")), ("img", True), what="pictures within the page: ")
+        if "href" in given:
+            near(tag in ("a", "use"), True, what=f"a link of <{tag}>: ")
+            self.links.append(given["href"])
+        if tag in ("h1", "h2") and "id" in given:
+            self.heading = given["id"]
+        if tag == "table":
+            self.number = given.get("id", self.heading)
+            self.tables.setdefault(self.number, [])
+        if tag == "tr" and self.number:
+            self.tables[self.number].append([])
+        if tag == "td" and self.number and self.tables[self.number]:
+            self.tables[self.number][-1].append("")
+        if tag in ("p", "li", "dt", "dd", "h1", "h2", "h3", "text", "figcaption", "td", "th", "summary", "title"):
+            self.texts.append("")
+        for name in ("aria-label", "content", "alt"):
+            self.texts.append(given.get(name, "") if name != "content" or given.get("name") == "description" else "")
+        if tag == "script":
+            near(given.keys() <= {"type", "id"} and given.get("type", "application/json") == "application/json", True, what="scripts: ")
+            (self.data.append((given.get("id", ""), "")) if "type" in given else self.scripts.append(""))
+        if tag == "style":
+            self.styles.append("")
+        if tag not in EMPTY_TAGS:
+            self.open.append((tag, given))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in EMPTY_TAGS:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        near(bool(self.open) and self.open[-1][0] == tag, True, what=f"an end of <{tag}>: ")
+        self.open.pop()
+        if tag == "table":
+            self.number = ""
+
+    def handle_comment(self, data: str) -> None:
+        raise WrongClaim("found a comment, which dpdist does not write")
+
+    def unknown_decl(self, data: str) -> None:
+        raise WrongClaim("found a declaration that dpdist does not write")
+
+    handle_pi = handle_comment
+
+    def handle_data(self, data: str) -> None:
+        if not self.open:
+            return
+        tag, given = self.open[-1]
+        if tag == "script":
+            if "type" in given:
+                self.data[-1] = self.data[-1][0], self.data[-1][1] + data
+            else:
+                self.scripts[-1] += data
+        elif tag == "style":
+            self.styles[-1] += data
+        elif not self.on_axis and self.texts:
+            self.texts[-1] += data
+            if any(each == "td" for each, _ in self.open) and self.number and self.tables[self.number] and self.tables[self.number][-1]:
+                self.tables[self.number][-1][-1] += data
+
+    @property
+    def on_axis(self) -> bool:
+        """Whether a text stands on the axis of a chart, whose numbers are round ones."""
+        drawn = any(tag == "svg" for tag, _ in self.open)
+        return drawn and not any(given.get("class") == "values" for _, given in self.open)
+
+
+def number_of(text: str, language: str) -> float | None:
+    """A number as a page writes it; None of another text."""
+    decimal, thousands = MARKS[language]
+    plain = text.strip().replace("\u2212", "-").replace("\u2060", "").replace(thousands, "").replace("\u00a0", "").replace(decimal, ".")
+    return float(plain) if re.fullmatch(r"-?\d+(\.\d+)?", plain) else None
+
+
+def decimals_in(text: str, language: str) -> int:
+    """How many decimals a number has as a page writes it."""
+    return len(text.strip().partition(MARKS[language][0])[2])
+
+
+def decoded(data: Facts) -> Iterator[tuple[str, str, float | None, float | None, float | None, float | None]]:
+    """The rows of answers that a page's script lists: group, query, answer, standard error, and both ends."""
+    tables = data["tables"]
+    for each in tables:
+        unit, whole, names = each.get("unit"), 0, each.get("query")
+        answers = each.get("answer")
+        if answers is None:
+            steps = [int(step, 36) for step in each["steps"].split()]
+            answers = [whole / unit for whole in itertools.accumulate(steps)]
+        if names is None:
+            parts = tables[each["parts"]]["parts"] if isinstance(each["parts"], int) else each["parts"]
+            few(math.prod(map(len, parts)), MOST_NUMBERS, "the names of a page")
+            names = [", ".join(filter(None, some)) for some in itertools.product(*parts)][each.get("first", 0) :]
+        for place, value in enumerate(answers):
+            if "pairs" in each:
+                error, half = each["pairs"][each["pair"][place] if place < len(each["pair"]) else 0]
+                least, most = (end if end is not None else sign * math.inf for end, sign in zip(each["ends"], (-1, 1), strict=True))
+                low, high = (None, None) if half is None else (
+                    min(max(end, least), most) for end in (value - half, value + half)
+                )
+            else:
+                error, low, high = each["error"][place], each["low"][place], each["high"][place]
+            yield data["groups"][each["group"]], names[place], value, error, low, high
+
+
+def table_of(release: Claimed, name: str) -> list[dict[str, str]]:
+    """The rows of a file of CSV, none where it is not published."""
+    if name not in release.certificate["files"]:
+        return []
+    few((release.folder / name).stat().st_size, MOST_BYTES, name)
+    with (release.folder / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def numbers_in(row: Facts, *names: str) -> tuple[float | None, ...]:
+    """Columns of a row, None where they are empty."""
+    return tuple(None if row.get(name) in (None, "") else float(row[name]) for name in names)
+
+
+def check_page(release: Claimed) -> str:
+    """What index.html is made of, and that its numbers are those of the tables."""
+    if "index.html" not in release.certificate["files"]:
+        raise UncheckedClaim("there is no page")
+    page = PublishedPage((release.folder / "index.html").read_text(encoding="utf-8"))
+    near([sha256(each.encode())[:32] in SCRIPTS for each in page.scripts], [True], what="one script, which a version of dpdist wrote: ")
+    rest = [LOOK.sub("", each, count=1) for each in page.styles]
+    near([sha256(each.encode())[:32] in STYLES for each in rest], [True], what="one style, which a version of dpdist wrote: ")
+    near(page.policy.startswith("default-src 'none'; "), True, what="a policy that lets nothing else in: ")
+    near(page.language, release.certificate.get("language", page.language), what="language: ")
+    check_links(release, page)
+    answers = table_of(release, "answers.csv")
+    rows = [(row["group"].lstrip("'"), *numbers_in(row, "answer", "standard_error", "low_95", "high_95")) for row in answers]
+    data = dict(page.data)
+    if answers and "data" in data:
+        check_listed(rows, data["data"])
+    check_data(release, data, page)
+    if page.language not in MARKS or not answers:
+        raise UncheckedClaim("its numbers are written in another language" if answers else "there is no answers.csv")
+    numbers = check_shown(release, page, rows)
+    return f"{numbers + check_sentences(release, page, rows):,} numbers"
+
+
+def check_links(release: Claimed, page: PublishedPage) -> None:
+    """Where links lead: within the page, to files of the release, to the site, or where the publisher's own words say."""
+    words = " ".join(page.texts)
+    for link in page.links:
+        inside = link.startswith("#") or link in ("../index.html", "release.json", "release.json.sig", *release.certificate["files"])
+        shown = link.removeprefix("mailto:") in words or link.startswith("https://spdx.org/licenses/")
+        near(inside or (re.match(r"(https?://|mailto:)", link) is not None and shown), True, what=f"whether dpdist links to {link!r}: ")
+
+
+def check_listed(rows: Sequence[tuple[Any, ...]], text: str) -> None:
+    """The answers that the page's script lists, against answers.csv."""
+    known: dict[str, list[tuple[Any, ...]]] = {}
+    for group, *own in rows:
+        known.setdefault(group, []).append(tuple(own))
+    for group, own in itertools.groupby(decoded(json.loads(text)), lambda row: row[0].lstrip("'")):
+        listed, there = [row[2:] for row in own], known.get(group, [])
+        first = next((k for k in range(len(there) - len(listed) + 1) if alike(listed[0], there[k]) and alike(listed[-1], there[k + len(listed) - 1])
+                      and all(map(alike, listed, there[k : k + len(listed)]))), None)
+        if first is None:
+            wrong = next((row for row in listed if not any(alike(row, each) for each in there)), listed[0])
+            raise WrongClaim(f"the page lists {wrong} for {group!r}, which is no row of answers.csv")
+
+
+def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    """Whether two rows hold the same numbers, but for their last bits."""
+    return all(
+        (a is None and b is None) or (a is not None and b is not None and abs(a - b) <= 1e-6 + 1e-9 * abs(b))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def check_data(release: Claimed, data: Mapping[str, str], page: PublishedPage) -> None:
+    """What scripts of the page read beside the list of answers: of charts every value and half width is published."""
+    named = {"data", "measured", "look", ""}
+    near(sorted({name for name, _ in page.data} - named), [], what="data that dpdist does not write: ")
+    for name in ("data", "measured"):
+        if name in data:
+            near(json.loads(data[name])["release"], release.certificate["release"], what=f"the release that {name} is of: ")
+    if "measured" in data and release.certificate["measurement"]["file"] is not None:
+        near(json.loads(data["measured"])["deviation"], release.deviation, 1e-9, what="noise of the measurement on the page: ")
+    values = [release_values(release, name) for name in ("answers.csv", "means.csv", "variances.csv")]
+    if not values[0].size:
+        return
+    known = np.sort(np.concatenate(values))
+    for _, text in page.data:
+        facts = json.loads(text)
+        if not isinstance(facts, dict) or "kind" not in facts or "v" not in facts:
+            continue
+        shown = np.array([value for column in facts["v"] for value in column if value is not None], dtype=np.float64)
+        off = distances(known, np.abs(shown))
+        if (off > 2e-6 * np.abs(shown) + 1e-6).any():
+            raise WrongClaim(f"the chart {facts['title']!r} shows {shown[off.argmax()]:.9g}, which is no published answer")
+
+
+def release_values(release: Claimed, name: str) -> Array:
+    """The answers, means or variances of a file, without their signs."""
+    rows = table_of(release, name)
+    column = next((each for each in ("answer", "mean", "value") if rows and each in rows[0]), "")
+    return np.array([abs(float(row[column])) for row in rows if row[column]], dtype=np.float64)
+
+
+def distances(known: Array, values: Array) -> Array:
+    """How far each value is from the nearest of some in rising order."""
+    if not known.size:
+        return np.full(values.shape, np.inf)
+    place = np.searchsorted(known, values)
+    return np.asarray(np.minimum(np.abs(values - known[np.maximum(place - 1, 0)]), np.abs(values - known[np.minimum(place, known.size - 1)])))
+
+
+def check_shown(release: Claimed, page: PublishedPage, rows: Sequence[tuple[Any, ...]]) -> int:
+    """The numbers of the page's texts: tables row by row, and every answer that stands before ± with its half width."""
+    language, count = page.language, 0
+    near({len(row) for row in page.tables.get("answers", [])} <= {0, 4}, True, what="columns of the table of answers: ")
+    pairs = sorted(
+        (value, half)
+        for _, value, error, low, high in rows
+        if low is not None
+        for half in {max(high - value, value - low, NORMAL_95 * (error or 0.0)), high - value, value - low}
+    )
+    firsts = np.array([value for value, _ in pairs])
+    for text in page.texts:
+        for before, after in re.findall(r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")):
+            shown, half = (number_of(each.rstrip(".,"), language) for each in (before, after))
+            if shown is None or half is None:
+                raise WrongClaim(f"the page shows {before} ± {after}, which are no numbers")
+            off, wide = (0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after))
+            start, stop = np.searchsorted(firsts, (shown - off, shown + off))
+            if not any(abs(own - half) <= wide + 1e-6 * own for _, own in pairs[start : stop + 1]):
+                raise WrongClaim(f"the page shows {before} ± {after}, which no row of answers.csv says")
+            count += 1
+    for name, columns in (("means", "means.csv"), ("variances", "variances.csv"), ("quantiles", "quantiles.csv")):
+        if name in page.tables:
+            count += check_table(page.tables[name], table_of(release, columns), language, name)
+    first_rows = [row for row in page.tables.get("answers", []) if len(row) == 4]
+    data = dict(page.data).get("data")
+    if data is not None:
+        for row, (_, query, value, error, low, high) in zip(first_rows, decoded(json.loads(data)), strict=False):
+            near(row[0].replace("\u2060", ""), query.replace("\u2060", ""), what="a query on the page: ")
+            found = [number_of(each, language) for each in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", " | ".join(row[1:]))]
+            wanted = [each for each in (value, low, high, error) if each is not None]
+            near(len(found), len(wanted), what=f"numbers of {query!r} on the page: ")
+            for one, other in zip(found, wanted, strict=True):
+                near(one is not None and abs(one - other) <= 0.0501 + 1e-9 * abs(other), True, what=f"{one} of {query!r} on the page: ")
+            count += len(found)
+    return count
+
+
+def check_sentences(release: Claimed, page: PublishedPage, rows: Sequence[tuple[Any, ...]]) -> int:
+    """What the page says of the guarantee, and that every number of its texts is one that the files hold, or a small whole one."""
+    plain = [text.replace("\u2060", "").replace("\u00a0", " ") for text in page.texts]
+    if page.language == "en":
+        meaning = release.privacy["meaning"]
+        for sentence in (meaning["headline"], meaning["guess"], release.privacy["bound"], release.privacy["one_change"]):
+            near(any(sentence in text for text in plain), True, what=f"whether the page says {sentence[:60]!r}: ")
+    words = [json.dumps(release.certificate, ensure_ascii=False)]
+    numbers = [abs(value) for row in rows for value in row[1:] if value is not None]
+    for name in ("answers.csv", "means.csv", "variances.csv", "quantiles.csv", "values.csv", "CITATION.cff", "citation.json"):
+        if name in release.certificate["files"]:
+            words.append((release.folder / name).read_text(encoding="utf-8", errors="replace"))
+    numbers += [float(value) for _, value in leaves_of(release.certificate) if isinstance(value, (int, float))]
+    listed = {text for each in words for text in re.findall(r"\d+(?:\.\d+)?", each)}
+    numbers += [float(text) for text in listed if len(text) < 16]
+    sections = [len([row for row in rows if row[0] == name]) for name in dict.fromkeys(row[0] for row in rows)]
+    compared = [row for row in release.mechanism["compared"] if row["cost"]]
+    numbers += [float(each) for each in (*sections, len(rows))]
+    numbers += [half for *_, value, error, low, high in rows if low is not None for half in (high - value, value - low)]
+    numbers += [NORMAL_95 * error for *_, error, _, _ in rows if error is not None]
+    numbers += [math.sqrt(row["cost"] / release.mechanism["cost"]) for row in compared if release.mechanism["cost"]]
+    numbers += [1 + row["gap"] for row in compared if row["gap"] is not None]
+    known, count = np.unique(np.concatenate([np.array(numbers), 100 * np.array(numbers)])), 0
+    for text in plain:
+        for token, power in re.findall(r"(?<![\w…])(\d[\d.,\u202f]*\d|\d)(?![\w…])(?: × 10([⁻⁰¹²³⁴-⁹]+))?", text):
+            number = number_of(token, page.language)
+            if number is None or (not power and (number in ROUND_NUMBERS or token in listed)):
+                continue
+            unit = 10.0 ** int(power.translate(RAISED)) if power else 1.0
+            off, number = unit * max(0.5 * 10.0 ** -decimals_in(token, page.language), 1e-3 * number), unit * number
+            if distances(known, np.array([number]))[0] > off * (1 + 1e-9):
+                raise WrongClaim(f"the page says {token} in {text[:80]!r}, which no file holds")
+            count += 1
+    return count
+
+
+def check_table(shown: Sequence[Sequence[str]], rows: Sequence[Facts], language: str, name: str) -> int:
+    """A table of statistics on the page, row by row: every number of its last three columns."""
+    count = 0
+    body = [row for row in shown if row]
+    near(len(body) <= len(rows), True, what=f"rows of {name}: ")
+    for row, written in zip(body, rows, strict=False):
+        wanted = [each for each in numbers_in(written, *(each for each in ("mean", "value") if each in written)) if each is not None]
+        wanted += [each for each in numbers_in(written, "at", "standard_error", "low_95", "high_95") if each is not None]
+        for cell in row[-3:]:
+            for text in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", cell.replace("\u2060", "")):
+                number = number_of(text, language)
+                off = 0.5 * 10.0 ** -decimals_in(text, language) * (1 + 1e-9)
+                right = number is not None and any(abs(number - each) <= off + 6e-6 * abs(each) for each in wanted)
+                near(right, True, what=f"{text} in the table of {name} on the page: ")
+                count += 1
+    return count
+
+
+NUMBERS = {
+    "answer": "the noisy answer",
+    "standard_error": "standard deviation of the noise in the answer",
+    "low_95": "lower end of the 95 % interval; empty where none can be given",
+    "high_95": "upper end of the 95 % interval; empty where none can be given",
+}
+TEXTS = {"group": "the group of queries that the answer belongs to", "query": "the query, as on the page"}
+"""What columns of answers mean."""
+
+
+def meaning_of(release: Claimed, column: str) -> str | None:
+    """What a column of the answers means; None of a column of which the certificate says nothing."""
+    method = release.certificate["method"]
+    if column in NUMBERS or column in TEXTS:
+        return NUMBERS.get(column) or TEXTS[column]
+    for name, facts in method.get("sums", {}).items():
+        if column in (name, f"{name}_"):
+            unit, what = f", in {facts['unit']}" if facts["unit"] else "", facts["title"] or name
+            told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
+            if "variances" in release.certificate:
+                told += (
+                    ", 'deviations' where it is a sum of deviations from the middle of the range, 'squares' of their squares; with "
+                    "'deviations' of two columns, of their products"
+                )
+            return f"{told}; empty where records are counted"
+    for name, facts in method["attributes"].items():
+        if column in (name, f"{name}_"):
+            unit, what = f", in {facts['unit']}" if facts.get("unit") else "", facts.get("title") or f"value or bin of {name!r}"
+            return f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it"
+    for name, facts in method["attributes"].items():
+        for level in facts.get("levels", {}):
+            if column in (level, f"{level}_"):
+                return f"group of level {level!r} of {name!r}; empty where the query does not name it"
+    return None
+
+
+def check_columns(release: Claimed, listed: Sequence[tuple[str, str, str]], what: str) -> None:
+    """Columns with their types and meanings, against those of answers.csv and of the certificate."""
+    answers = table_of(release, "answers.csv")
+    if answers:
+        near([name for name, _, _ in listed], list(answers[0]), what=f"columns in {what}: ")
+    for name, kind, text in listed:
+        near(kind, "number" if name in NUMBERS else "string", what=f"type of {name} in {what}: ")
+        meaning = meaning_of(release, name)
+        if meaning is not None:
+            near(text.lstrip("'"), meaning.lstrip("'"), what=f"meaning of {name} in {what}: ")
+
+
+def guarantee_of(release: Claimed) -> str:
+    """The guarantee in a sentence, as catalogues have it."""
+    privacy, method = release.privacy, release.certificate["method"]
+    delta = f" at delta = {privacy['delta']:.3g}" if privacy["delta"] else ""
+    return (
+        f"Counts of {method['counted']} with {privacy['noise']} noise: {privacy['definition']} for {privacy['unit']}, rho = "
+        f"{privacy['rho_decimal']:.6g}, epsilon = {privacy['epsilon']:.6g}{delta}. Every answer has a standard error; release.json is its "
+        "certificate."
+    )
+
+
+def check_dictionary(release: Claimed) -> str:
+    """dictionary.csv, column by column."""
+    if "dictionary.csv" not in release.certificate["files"]:
+        raise UncheckedClaim("there is none")
+    rows = table_of(release, "dictionary.csv")
+    check_columns(release, [(row["column"].lstrip("'"), row["type"], row["meaning"].lstrip("'")) for row in rows], "dictionary.csv")
+    return f"{len(rows)} columns"
+
+
+def check_catalogues(release: Claimed) -> str:
+    """croissant.json and answers.csv-metadata.json: release, guarantee, digests and columns; and deployment.yaml's amounts."""
+    files, ends = release.certificate["files"], guarantee_of(release)
+    if "croissant.json" in files:
+        facts = read_json(release.folder / "croissant.json")
+        near((facts["name"], facts["@type"]), (release.certificate["release"], "sc:Dataset"), what="croissant.json, name: ")
+        near(facts["description"].endswith(ends), True, what=f"whether croissant.json says {ends!r}: ")
+        near(facts["citeAs"].endswith(f" ({release.certificate['release']})"), True, what="croissant.json, citeAs: ")
+        listed = {each["name"]: each["sha256"] for each in facts["distribution"]}
+        named = {name: files[name] for name in ("answers.csv", "answers.parquet") if name in files}
+        near(listed, named, what="croissant.json, digests: ")
+        for each in facts["distribution"]:
+            near((each["@id"], each["contentUrl"]), (each["name"], each["name"]), what="croissant.json, files: ")
+        for record in facts["recordSet"]:
+            kinds = {"sc:Text": "string", "sc:Float": "number"}
+            columns = [(each["name"], kinds.get(each["dataType"], ""), each["description"]) for each in record["field"]]
+            check_columns(release, columns, "croissant.json")
+        own = {"@context", "@type", "name", "description", "conformsTo", "version", "citeAs", "license", "url", "datePublished", "creator"}
+        near(sorted({*facts} - own - {"distribution", "recordSet"}), [], what="croissant.json, parts: ")
+    if "answers.csv-metadata.json" in files:
+        facts = read_json(release.folder / "answers.csv-metadata.json")
+        near(facts["url"], "answers.csv", what="answers.csv-metadata.json, url: ")
+        near(facts["dc:description"].endswith(ends), True, what=f"whether answers.csv-metadata.json says {ends!r}: ")
+        columns = [(each["titles"], each["datatype"], each["dc:description"]) for each in facts["tableSchema"]["columns"]]
+        check_columns(release, columns, "answers.csv-metadata.json")
+    if "deployment.yaml" in files:
+        text = (release.folder / "deployment.yaml").read_text(encoding="utf-8")
+        for name, value in (("epsilon", "epsilon"), ("delta", "delta"), ("rho", "rho_decimal")):
+            for number in re.findall(rf"^\s+{name}: (\S+)$", text, re.MULTILINE):
+                near(float(number), float(release.privacy[value]), 1e-9, what=f"deployment.yaml, {name}: ")
+    return ""
+
+
+def check_citation(release: Claimed) -> str:
+    """citation.json, citation.bib and CITATION.cff cite this release, with one title and the same authors as the page."""
+    files, name = release.certificate["files"], release.certificate["release"]
+    if "citation.json" not in files:
+        raise UncheckedClaim("there is none")
+    (facts,) = json.loads((release.folder / "citation.json").read_text(encoding="utf-8"))
+    near((facts["id"], facts["version"], facts["type"]), (name, name, "dataset"), what="citation.json: ")
+    strange = sorted({*facts} - {"id", "type", "title", "version", "author", "issued", "URL"})
+    near(strange, [], what="citation.json, parts: ")
+    authors = [each["literal"] for each in facts.get("author", [])]
+    day = facts.get("issued", {}).get("date-parts", [[]])[0]
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+    def tex(text: str) -> str:
+        return "".join(special.get(each, f"\\{each}" if each in "{}$&#_%" else each) for each in text)
+
+    fields = {
+        "author": " and ".join(f"{{{tex(author)}}}" for author in authors),
+        "title": f"{{{tex(facts['title'])}}}",
+        "year": str(day[0]) if day else "",
+        "version": tex(name),
+        "url": facts.get("URL", ""),
+        "note": f"Differentially private release {tex(name)}",
+    }
+    lines = [f"  {field} = {{{value}}}" for field, value in fields.items() if value]
+    if "citation.bib" in files:
+        written = (release.folder / "citation.bib").read_text(encoding="utf-8")
+        if release.certificate.get("language", "en") == "en":
+            key = re.sub(r"[^A-Za-z0-9._-]", "", name)
+            near(written, "@misc{" + key + ",\n" + ",\n".join(lines) + "\n}\n", what="citation.bib: ")
+        near(all(line in written for line in lines[:-1]), True, what="citation.bib and citation.json agree: ")
+    if "CITATION.cff" in files:
+        text = (release.folder / "CITATION.cff").read_text(encoding="utf-8")
+        near(re.search(r"^version: '?\"?(.+?)'?\"?$", text, re.MULTILINE) is not None and name in text, True, what="CITATION.cff names the release: ")
+        near(all(author in text for author in authors), True, what="CITATION.cff names the authors: ")
+    if "index.html" in files:
+        page = (release.folder / "index.html").read_text(encoding="utf-8")
+        title = re.search(r"<title>(.*?)</title>", page, re.DOTALL)
+        near(title is not None and html.unescape(title[1]), facts["title"], what="title of the page: ")
+    return ""
+
+
 CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "files": Claimed.check_files,
     "sizes": Claimed.check_sizes,
@@ -2831,6 +3352,10 @@ CLAIMS: dict[str, Callable[[Claimed], str]] = {
     "suppression": check_suppression,
     "method": check_method,
     "decimals": check_decimals,
+    "page": check_page,
+    "citation": check_citation,
+    "catalogues": check_catalogues,
+    "data dictionary": check_dictionary,
     "budget": check_budget,
     "signature": Claimed.check_signature,
     "ledger": Claimed.check_ledger,

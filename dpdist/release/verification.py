@@ -5,7 +5,9 @@ Nothing is charged, drawn or written. Every check is one sentence: what was comp
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from dpdist import verify
 from dpdist.errors import DpdistError, StoreError
@@ -209,6 +212,25 @@ def recomputed(folder: Path, export: Path | None = None) -> Iterator[Finding]:
     for claim, line in verify.verify(folder, export=export).items():
         if claim not in OWN and not (claim == "ledger" and export is None):
             yield Finding(claim, line if line.startswith("wrong") else "", line)
+    yield finding("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
+
+
+def parquet_against_csv(folder: Path) -> str:
+    """What differs between the answers in both formats; nothing where only one is published."""
+    if not all((folder / name).is_file() for name in ("answers.csv", "answers.parquet")):
+        return ""
+    table = pq.ParquetFile(folder / "answers.parquet")
+    rows = (row for batch in table.iter_batches() for row in batch.to_pylist())
+    with (folder / "answers.csv").open(encoding="utf-8", newline="") as file:
+        for number, (one, other) in enumerate(itertools.zip_longest(rows, csv.DictReader(file)), start=1):
+            if one is None or other is None or list(one) != list(other):
+                return f"row {number} stands in one of them alone, or has other columns"
+            for name, value in one.items():
+                text = other[name]
+                same = not text if value is None else float(text or "nan") == value if isinstance(value, float) else None
+                if not (f"{value}".lstrip("'") == text.lstrip("'") if same is None else same):
+                    return f"row {number}, column {name!r} differs"
+    return ""
 
 
 def _together(checked: str, findings: Sequence[Finding]) -> Finding:
@@ -262,3 +284,6 @@ def verified_public(place: Place, export: Path | None = None) -> Iterator[Findin
             yield Finding(f"signature of the key {key} ({known})")
         yield finding("digests of all files", lambda: _checked(report.certificate_of(folder)))
         yield from recomputed(folder, export)
+        lines = verify.verify(folder, export=export)
+        for line in verify.unchecked_lines(folder, lines):
+            yield Finding("not checked", told=line)
