@@ -203,16 +203,20 @@ OWN = ("files", "signature")
 """Claims that are checked here, with the keys that the reader names."""
 
 
-def recomputed(folder: Path, export: Path | None = None) -> Iterator[Finding]:
+def recomputed(folder: Path, export: Path | None = None, *, unchecked: bool = False) -> Iterator[Finding]:
     """Every claim of the published files, recomputed by ``dpdist.verify``, which trusts nothing of dpdist.
 
     Args:
         export: rows of the publisher's ledger, as 'dpdist ledger export' prints them.
+        unchecked: whether to list what was not checked, too, and why.
     """
-    for claim, line in verify.verify(folder, export=export).items():
+    lines = verify.verify(folder, export=export)
+    for claim, line in lines.items():
         if claim not in OWN and not (claim == "ledger" and export is None):
             yield Finding(claim, line if line.startswith("wrong") else "", line)
     yield finding("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
+    for text in verify.unchecked_lines(folder, lines) if unchecked else ():
+        yield Finding("not checked", told=text)
 
 
 def parquet_against_csv(folder: Path) -> str:
@@ -283,7 +287,4 @@ def verified_public(place: Place, export: Path | None = None) -> Iterator[Findin
         else:
             yield Finding(f"signature of the key {key} ({known})")
         yield finding("digests of all files", lambda: _checked(report.certificate_of(folder)))
-        yield from recomputed(folder, export)
-        lines = verify.verify(folder, export=export)
-        for line in verify.unchecked_lines(folder, lines):
-            yield Finding("not checked", told=line)
+        yield from recomputed(folder, export, unchecked=True)
