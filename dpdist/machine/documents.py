@@ -18,6 +18,9 @@ from dpdist.machine.objects import Missing, Place, place_at
 
 SEAL = "digest"
 """The key of a document's own digest."""
+FORM, FORM_KEY = 1, "form"
+"""The number of the form that documents have in this version, and its key: whoever changes the fields of a stored record raises it, and says
+so in ``tests/machine/test_forms.py``. Documents of earlier versions without a number have the first form."""
 FLEETING = ("scratch/", "leases/", "digests/")
 """Folders that nothing promised rests on: they need not survive a power loss."""
 
@@ -67,10 +70,13 @@ class Documents:
             raise Missing(f"{name!r} is not in the store {self.location}: it is missing or incomplete") from None
         except (ValueError, RecursionError):
             raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
+        if isinstance(loaded, dict):  # before its digest: a later version may seal what it writes in another way
+            check_form(loaded.get(FORM_KEY, FORM), f"{name!r} in the store {self.location}")
         if not isinstance(loaded, dict) or loaded.pop(SEAL, None) != seal(name, loaded):
             raise StoreError(
                 f"{name!r} in the store {self.location} was altered; restore it from a backup, or delete what it describes and run again"
             )
+        loaded.pop(FORM_KEY, None)
         return loaded
 
     def has_document(self, name: str) -> bool:
@@ -94,11 +100,26 @@ class Documents:
         self.place.sync(name)
 
 
+def check_form(found: object, what: str, newest: int = FORM) -> None:
+    """Refuse what a later version wrote. Raises: StoreError.
+
+    Args:
+        found: the number of its form.
+        what: in the message.
+        newest: the last form that this version reads.
+    """
+    if isinstance(found, int) and found > newest:
+        raise StoreError(
+            f"{what} was written by a later version of dpdist (its form is {found}, this version reads up to {newest}): use that version"
+        )
+
+
 def seal(name: str, content: dict[str, Any]) -> str:
     """The digest that a document holds of its name and content: one that was put in another's place is altered, too."""
     return hashlib.sha256(json.dumps([name, content], sort_keys=True).encode()).hexdigest()
 
 
 def _encoded(name: str, content: dict[str, Any]) -> bytes:
-    plain = json.loads(json.dumps(content))  # as it will be read: tuples are lists, keys are text
+    assert FORM_KEY not in content, "the number of the form is not the content's own"
+    plain = {FORM_KEY: FORM, **json.loads(json.dumps(content))}  # as it will be read: tuples are lists, keys are text
     return json.dumps({**plain, SEAL: seal(name, plain)}, sort_keys=True, indent=1).encode()

@@ -27,6 +27,7 @@ from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
 from dpdist.grids.separate_products import separate_products_from
 from dpdist.grids.space import MeasuredSpace
+from dpdist.machine.documents import check_form
 from dpdist.operators import AllRanges, Identity, Matrix, Operator, Prefix, Toeplitz, Total
 from dpdist.privacy.distributions import Kind
 from dpdist.privacy.noise import Noise
@@ -178,9 +179,10 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
 def read(path: Path) -> Measurement:
     """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
     with _opened(path) as (facts, arrays):
+        check_form(facts["format"], f"{path}", IN_ROUNDS)
         if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS, IN_ROUNDS):
             raise StoreError(
-                f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: read it with a newer dpdist"
+                f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: get the release's files again"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
         kind = next((name for name in _SPACES if name in facts["strategy"]), "")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine.documents import check_form
 from dpdist.machine.drafts import could_not_write, draft_of, move_into_place
 from dpdist.machine.objects import Folder, Missing, Place, place_at
 from dpdist.page.rows import short_rows
@@ -296,6 +297,8 @@ def read_certificate(text: str | bytes, where: object) -> dict[str, Any]:
         certificate = json.loads(text)
     except (ValueError, RecursionError):
         certificate = None
+    if isinstance(certificate, dict):  # before signature and digests, which a later version may make in another way
+        check_form(certificate.get("format"), f"the release at {where}", FORMAT)
     whole = isinstance(certificate, dict) and isinstance(certificate.get("files"), dict)
     if not whole or not re.fullmatch(RELEASE_ID, str(certificate.get("release"))):
         raise _no_release(where)

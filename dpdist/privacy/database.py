@@ -236,6 +236,10 @@ def _is_ready(connection: Connection) -> bool:
     if not sa.inspect(connection).has_table(version.name):
         return False
     found = connection.execute(sa.select(version.c.version)).scalar_one()
+    if found > FORMAT:
+        raise LedgerError(
+            f"the ledger was written by a later version of dpdist (its form is {found}, this version reads {FORMAT}): use that version"
+        )
     if found != FORMAT:
         raise LedgerError(
             f"the ledger has format {found}, this version of dpdist reads format {FORMAT} only: use the version that wrote it, or name "

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import LedgerError, StoreError
+from dpdist.machine.documents import check_form
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.ledger import Checkpoint, Ledger, Receipt
@@ -58,6 +59,7 @@ def check_pair(store: Store, ledger: Ledger) -> None:
             )
         return
     known = store.read_document(_MARK)
+    check_form(known.get("format"), f"the store {store.location}", FORMAT)
     if known.get("format") != FORMAT:
         raise StoreError(
             f"the store {store.location} has format {known.get('format')!r}, and this version of dpdist reads {FORMAT}: use the version "
