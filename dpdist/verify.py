@@ -464,7 +464,10 @@ SUMS = {
 """The sums that a statistic is made of: deviations are from some middle of the range; of two columns each comes with its own."""
 INTERVALS = {
     "means.csv": ("Fieller 1954, within the range of the amounts",),
-    "variances.csv": ("Fieller 1954 about the measured means, within what the ranges allow", "of correlations on Fisher's scale"),
+    "variances.csv": (
+        "Fieller 1954 about the measured means, within what the ranges allow",
+        "of correlations on Fisher's scale",
+    ),
 }
 Statistic = tuple[float, float | None, float, float]
 """A value, its standard error (None where there may be no record, or at an end of the range), and the ends of its interval."""
@@ -1868,7 +1871,8 @@ def near_all(found: Any, recomputed: Any, what: str = "") -> str:
 
 RECOMPUTED: dict[str, str] = {
     "sizes": "release queries cells measurements.* measurement.file measurement.format measurement.values stream.steps stream.of",
-    "words of the guarantee": "format privacy.definition privacy.unit privacy.one_change privacy.bound privacy.bound_enforced_while_counting "
+    "words of the guarantee": "format privacy.definition privacy.unit privacy.one_change privacy.bound "
+    "privacy.bound_enforced_while_counting "
     "privacy.most_records_of_one_person privacy.most_groups_of_one_person privacy.participations_of_one_person privacy.separation",
     "unit of protection": "privacy.neighbours",
     "meaning of the guarantee": "privacy.unit privacy.meaning.false_alarms privacy.meaning.found_at_most privacy.meaning.headline "
@@ -1884,7 +1888,8 @@ RECOMPUTED: dict[str, str] = {
     "lower bound": "mechanism.lower_bound",
     "gap to the optimum": "mechanism.certified_gap",
     "gap of the largest error": "mechanism.certified_gap_of_the_worst mechanism.objective",
-    "mechanisms that were compared": "mechanism.lower_bound mechanism.certified_gap mechanism.compared[].mechanism mechanism.compared[].gap mechanism.compared[].rmse",
+    "mechanisms that were compared": "mechanism.lower_bound mechanism.certified_gap mechanism.compared[].mechanism "
+    "mechanism.compared[].gap mechanism.compared[].rmse",
     "confidence": "confidence.level confidence.columns[] confidence.possible.least confidence.possible.records",
     "post-processing": "post_processing[] whole_windows[] whole_windows[].shape[] whole_windows[].axis whole_windows[].first "
     "whole_windows[].stop",
@@ -1965,7 +1970,7 @@ BELIEVED: dict[str, str] = {
     "chosen_ranges[].values[]": "noisy numbers; what is said of them is recomputed",
     "left_out.values[]": "noisy numbers; what is said of them is recomputed",
     "left_out.most": "the spec says it; that there are as many noisy numbers is checked",
-    "modelled[].sum_of_errors_at_most": "it depends on the model of the last round; that it is no less than its part without a model is checked",
+    "modelled[].sum_of_errors_at_most": "it depends on the last model; its part without a model is checked",
     "quantiles.columns.*.title": "the publisher's words",
     "quantiles.columns.*.unit": "the publisher's words",
     "quantiles.columns.*.missing": "only the records show it",
@@ -2106,8 +2111,10 @@ def unit_of(certificate: Facts) -> Unit:
         return Unit(subject, "a person", False, "their records say", changes, (bounds,))
     single = "record" if counted is None else named
     told = f"One {single} is" if most == 1 else f"Up to {most} {named} are"
-    changes = f"{told} added or removed." if not replaced else (
-        f"{told} replaced by any other{'' if most == 1 else 's'}, added or removed."
+    changes = (
+        f"{told} added or removed."
+        if not replaced
+        else (f"{told} replaced by any other{'' if most == 1 else 's'}, added or removed.")
     )
     if counted is None:
         subject, one = ("any one record", "a record") if most == 1 else (f"any {most} records", f"{most} records")
@@ -2134,7 +2141,7 @@ def unit_of_persons(certificate: Facts, which: str, replaced: bool) -> Unit:
         if replaced
         else "added or removed together."
     )
-    kept, each = f"Enforced while counting: of each person ", times_of(most, "record")
+    kept, each = "Enforced while counting: of each person ", times_of(most, "record")
     if which:
         bounds = [
             f"{kept}records count in at most {which}, with at most {each} each: the earliest step, and each next one that is far enough "
@@ -2206,11 +2213,12 @@ BIASED, APART = ("dawa", "adaptive"), ("gaussian", "laplace")
 """Mechanisms whose answers have a bias, and those that measure each answer by itself."""
 UNSCALED = ("smoothing", "gaussian", "laplace", "hierarchical", "wavelet")
 """Mechanisms whose longest column is not one before it is put on the grid."""
-MECHANISMS = (
-    "coa eigen low-rank p-identity p-identity-products kronecker marginals residual weighted-marginals weighted-design datacube fourier "
-    "identity wavelet hierarchical smoothing convolution square-root banded buffered triangular symmetric nested oblique adaptive dawa "
-    "gaussian laplace"
-).split()
+MECHANISMS_TEXT = """
+    coa eigen low-rank p-identity p-identity-products kronecker marginals residual weighted-marginals weighted-design datacube fourier
+    identity wavelet hierarchical smoothing convolution square-root banded buffered triangular symmetric nested oblique adaptive dawa
+    gaussian laplace
+"""
+MECHANISMS = tuple(MECHANISMS_TEXT.split())
 """Every mechanism."""
 
 
@@ -2252,9 +2260,18 @@ def check_compared(release: Claimed) -> str:
         near(bound, facts["lower_bound"], 1e-6, what="cost over one and the gap: ")
     for row in rows:
         near((row["gap"] is None) or (row["cost"] is not None), True, what="a gap of a cost: ")
-        near(row["rmse"] is None, facts["unit"] is None or row["cost"] is None, what=f"whether {row['mechanism']} has an error: ")
+        near(
+            row["rmse"] is None,
+            facts["unit"] is None or row["cost"] is None,
+            what=f"whether {row['mechanism']} has an error: ",
+        )
         if row["rmse"] is not None and facts["rmse"] is not None:
-            near(row["rmse"] / facts["rmse"], math.sqrt(row["cost"] / facts["cost"]), 1e-6, what=f"error of {row['mechanism']}: ")
+            near(
+                row["rmse"] / facts["rmse"],
+                math.sqrt(row["cost"] / facts["cost"]),
+                1e-6,
+                what=f"error of {row['mechanism']}: ",
+            )
     return ""
 
 
@@ -2284,7 +2301,9 @@ def check_confidence(release: Claimed) -> str:
     return "" if whole is None else near(float(told["records"]), float(whole[1]), 1e-5, what="records: ")
 
 
-WINDOWS = "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
+WINDOWS = (
+    "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
+)
 WHOLE = "answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"
 MODEL = (
     "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no "
@@ -2302,7 +2321,9 @@ SUPPRESSED = (
     "nothing and protects nobody better; shown answers near the limit are too large on average, and their intervals are those of noise "
     "that is known to exceed it (truncated), which hold the true counts of shown answers, too"
 )
-KNOWN = r"public counts taken as given \(.+ = [0-9.e+]+\): answers stay unbiased, standard errors are those given these counts"
+KNOWN = (
+    r"public counts taken as given \(.+ = [0-9.e+]+\): answers stay unbiased, standard errors are those given these counts"
+)
 NEVER = r"(never raises|does not raise \(but for the error of the number of records, which is estimated\))"
 FITTED = (
     r"the non-negative (cells whose answers \(weighted as in the spec\) are closest to the unbiased ones were fitted, which never raises "
@@ -2319,7 +2340,10 @@ FITTED = (
 def check_post_processing(release: Claimed) -> str:
     """What was done to answers: every sentence is one of dpdist's, and stands there if and only if its numbers do."""
     certificate, left = release.certificate, list(release.certificate["post_processing"])
-    rule, others = certificate.get("suppression"), [name for name in certificate["measurements"] if name != certificate["release"]]
+    rule, others = (
+        certificate.get("suppression"),
+        [name for name in certificate["measurements"] if name != certificate["release"]],
+    )
     wanted = {
         WINDOWS: "whole_windows" in certificate,
         TOGETHER.format(names=", ".join(others)): bool(others),
@@ -2391,13 +2415,18 @@ def check_suppression(release: Claimed) -> str:
         [np.sqrt(variances) for (_, variances, _), each in zip(release.answers, counted, strict=True) if each]
     ).round(int(release.certificate["decimals"]) + 2)
     near(facts["answers"], errors.size, what="answers: ")
-    near(facts.get("hidden_groups", []), [
-        name for name in dict.fromkeys(group.name for group, each in zip(release.groups, counted, strict=True) if each)
-        if name not in set(names.tolist())
-    ], what="groups without an answer: ")
+    near(
+        facts.get("hidden_groups", []),
+        [
+            name
+            for name in dict.fromkeys(group.name for group, each in zip(release.groups, counted, strict=True) if each)
+            if name not in set(names.tolist())
+        ],
+        what="groups without an answer: ",
+    )
     below, at, laplace = float(facts["below"]), float(facts["at"]), release.laplace
     sure = max(NORMAL_95, -math.log(0.05) / math.sqrt(2.0) if laplace else 0.0)
-    rates = {
+    rates: dict[str, Any] = {
         "shown_at_zero": np.mean([tail_of(below + at * each, each, laplace=laplace) for each in errors.tolist()]),
         "shown_at_limit": tail_of(at, 1.0, laplace=laplace),
         "dropped_at_double": np.mean([tail_of(below - at * each, each, laplace=laplace) for each in errors.tolist()]),
@@ -2438,7 +2467,11 @@ def check_method(release: Claimed) -> str:
     if method.get("persons", False) is not False:
         near((method["persons"], enforced), (True, True), what="persons are told apart: ")
     if (about := release.certificate["measurement"])["file"] is not None:
-        near(bool(method.get("persons")), f"{about['why']}".startswith("it counts persons"), what="whether persons are counted: ")
+        near(
+            bool(method.get("persons")),
+            f"{about['why']}".startswith("it counts persons"),
+            what="whether persons are counted: ",
+        )
     for name, facts in method.get("sums", {}).items():
         words = f"amounts from {facts['from']:,.12g} to {facts['to']:,.12g} in steps of {facts['step']:,.12g}"
         near(facts["values"], words, what=f"amounts of {name}: ")
@@ -2468,7 +2501,10 @@ def check_attribute(name: str, declared: Facts, measured: Facts, chosen: bool, r
     extended = release.certificate["stream"] is not None and "horizon.npz" not in release.certificate["files"]
     near(declared["outside"] == measured["outside"] or extended, True, what=f"values outside those of {name}: ")
     for part in ("missing", "other", "total"):
-        near(declared.get(part), measured.get(part), what=f"{part} of {name}: ") if (declared.get(part), measured.get(part)) != (
+        near(declared.get(part), measured.get(part), what=f"{part} of {name}: ") if (
+            declared.get(part),
+            measured.get(part),
+        ) != (
             None,
             None,
         ) else None
@@ -2482,7 +2518,11 @@ def check_attribute(name: str, declared: Facts, measured: Facts, chosen: bool, r
         near(bound, min(most, own or most), what=f"persons by {level}: ")
     words = values_of(measured)
     if words and not extended:
-        near(declared["values"] in words, True, what=f"values of {name}, found {declared['values'][:60]!r} and not {words[-1]!r}: ")
+        near(
+            declared["values"] in words,
+            True,
+            what=f"values of {name}, found {declared['values'][:60]!r} and not {words[-1]!r}: ",
+        )
 
 
 def check_amounts(name: str, declared: Facts, measured: Facts) -> None:
@@ -2516,7 +2556,11 @@ def check_budget(release: Claimed) -> str:
     course = budget["course"]
     near(course[-1][0], release.certificate["release"], what="the last charged release: ")
     near(all(0.0 <= left <= 1.0 for _, left in course), True, what="parts that are left: ")
-    near([left for _, left in course], sorted((left for _, left in course), reverse=True), what="parts that are left, falling: ")
+    near(
+        [left for _, left in course],
+        sorted((left for _, left in course), reverse=True),
+        what="parts that are left, falling: ",
+    )
     names = [name for name, _ in course]
     near(len({*names}), len(names), what="releases that were charged once: ")
     if len(course) > 1 or (share := share_of_cap(release)) is None:
@@ -2540,7 +2584,11 @@ def check_noises(release: Claimed) -> str:
     near(rows is None, choice is None, what="whether kinds of noise were compared: ")
     if rows is None or choice is None:
         return ""
-    near(sorted(row["noise"] for row in rows), sorted({row["noise"] for row in rows} & {"Gaussian", "Laplace"}), what="kinds: ")
+    near(
+        sorted(row["noise"] for row in rows),
+        sorted({row["noise"] for row in rows} & {"Gaussian", "Laplace"}),
+        what="kinds: ",
+    )
     chosen = [row for row in rows if row["chosen"] is True]
     near(len(chosen), 1, what="kinds that were chosen: ")
     for row in rows:
@@ -2556,8 +2604,10 @@ def check_noises(release: Claimed) -> str:
     near(choice["announced"], "announced" in choice and choice["announced"] is True, what="announced: ")
     if row["rho"] != release.privacy["rho"]:
         at_least(Fraction(release.privacy["rho"]), Fraction(row["rho"]), 1e-9, most=1e-6)
-    raise UncheckedClaim("kinds of noise that were not chosen are not published") if len(rows) > 1 else UncheckedClaim(
-        "how many releases a cap holds is the ledger's to say"
+    raise (
+        UncheckedClaim("kinds of noise that were not chosen are not published")
+        if len(rows) > 1
+        else UncheckedClaim("how many releases a cap holds is the ledger's to say")
     )
 
 
@@ -2612,7 +2662,9 @@ def starts_of(most: int, parts: int) -> list[int]:
     return starts
 
 
-def check_choice(release: Claimed, facts: Facts, what: str, records: int, bounds: tuple[int, int], widest: tuple[int, int]) -> None:
+def check_choice(
+    release: Claimed, facts: Facts, what: str, records: int, bounds: tuple[int, int], widest: tuple[int, int]
+) -> None:
     """A bound that was chosen from noisy numbers by size: its cost, and the shares that lie beyond it.
 
     Args:
@@ -2635,7 +2687,9 @@ def check_choice(release: Claimed, facts: Facts, what: str, records: int, bounds
     parts = 1 if widest[0] or what.startswith("the range") else 4
     above, beneath = starts_of(widest[1], parts), starts_of(widest[0], parts)
     firsts = np.array(above + beneath, dtype=np.float64)
-    lasts = np.array([*(each - 1 for each in above[1:]), widest[1], *(each - 1 for each in beneath[1:]), widest[0]][: firsts.size])
+    lasts = np.array(
+        [*(each - 1 for each in above[1:]), widest[1], *(each - 1 for each in beneath[1:]), widest[0]][: firsts.size]
+    )
     near(len(facts["values"]), firsts.size, what=f"noisy numbers of {what}: ")
     near(bounds[1] in lasts[: len(above)], True, what=f"whether {what} is the end of a bin: ")
     ends = np.where(np.arange(firsts.size) < len(above), bounds[1], bounds[0])
@@ -2685,7 +2739,9 @@ def check_bounds(release: Claimed) -> str:
         near(all(each.denominator == 1 for each in ends), True, what=f"whole steps of {facts['of']}: ")
         records = math.prod(int(privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
         chosen, widest = (int(-ends[0]), int(ends[1])), (int(-ends[2]), int(ends[3]))
-        near(0 <= chosen[0] <= widest[0] and 0 <= chosen[1] <= widest[1], True, what=f"a range of {facts['of']} around zero: ")
+        near(
+            0 <= chosen[0] <= widest[0] and 0 <= chosen[1] <= widest[1], True, what=f"a range of {facts['of']} around zero: "
+        )
         steps.append((facts, f"the range of {facts['of']}", records, chosen, widest))
     names = [facts["of"] for facts in certificate.get("chosen_ranges", [])]
     near(len({*names}), len(names), what="ranges that were chosen once: ")
@@ -2717,7 +2773,9 @@ def check_selections(release: Claimed) -> str:
     privacy = release.privacy
     times = 2 if privacy["neighbours"] == "replace-one" else 1
     enforced = privacy["bound_enforced_while_counting"]
-    records = int(privacy["most_records_of_one_person"]) * (1 if enforced else int(privacy.get("participations_of_one_person") or 1))
+    records = int(privacy["most_records_of_one_person"]) * (
+        1 if enforced else int(privacy.get("participations_of_one_person") or 1)
+    )
     names = [facts["attribute"] for facts in release.selections]
     near(len({*names}), len(names), what="attributes whose names were selected once: ")
     for facts in release.selections:
@@ -2728,12 +2786,16 @@ def check_selections(release: Claimed) -> str:
         least = least_scale(Fraction(facts["rho"]), 0, times * (records << UNIT_BITS) ** 2, laplace=False)
         near(round(scale), least, what=f"scale of the noise of {what}: ")
         near(float(facts["delta"]) > 0, True, what=f"a delta of {what}: ")
-        fails, below = (failure_at(threshold + off, round(scale), records) for off in (1e-9 * threshold, -1e-6 * threshold - 2))
+        fails, below = (
+            failure_at(threshold + off, round(scale), records) for off in (1e-9 * threshold, -1e-6 * threshold - 2)
+        )
         near(fails <= facts["delta"] * (1 + 1e-6), True, what=f"whether the threshold of {what} keeps to its delta: ")
         near(below > facts["delta"], True, what=f"whether the threshold of {what} is the least one: ")
         for name, chance in (("selected_half_of_the_time", 0.5), ("selected_almost_always", 0.975)):
             count = int(facts[name])
-            passes = [log_tail(((each << UNIT_BITS) - threshold + 0.5) / scale) >= math.log(chance) for each in (count - 1, count)]
+            passes = [
+                log_tail(((each << UNIT_BITS) - threshold + 0.5) / scale) >= math.log(chance) for each in (count - 1, count)
+            ]
             near(passes, [False, True], what=f"{name} of {what}: ")
         near(facts["attribute"] in release.certificate["method"]["attributes"], True, what=f"whether there is {what}: ")
         near(1 <= int(facts["names"]) <= int(facts["most"]), True, what=f"up to {facts['most']} names: ")
@@ -2745,7 +2807,7 @@ def check_selections(release: Claimed) -> str:
 
 
 def check_quantiles(release: Claimed) -> str:
-    """Rates and ranks of quantiles and of the ends of their intervals (dpdist's docs/noise.md, "Quantiles"), and the rows of quantiles.csv."""
+    """Rates and ranks of quantiles and of the ends of their intervals (dpdist's docs/noise.md, "Quantiles"), and quantiles.csv."""
     certificate, facts = release.certificate, release.certificate.get("quantiles")
     near(facts is not None, "quantiles.csv" in certificate["files"], what="whether there is quantiles.csv: ")
     if facts is None:
@@ -2762,11 +2824,25 @@ def check_quantiles(release: Claimed) -> str:
         spent += own
         for part, some in zip((0.5, 0.25, 0.25), own, strict=True):  # half for the quantile, a quarter for each end
             if release.laplace:
-                near(2 * some, math.sqrt(2 * charged) * part / len(choices), 1e-4, what=f"epsilon of the quantile at {each['at']}: ")
+                near(
+                    2 * some,
+                    math.sqrt(2 * charged) * part / len(choices),
+                    1e-4,
+                    what=f"epsilon of the quantile at {each['at']}: ",
+                )
             else:
-                near(float(rho_of_choice(some)), float(charged) * part / len(choices), 1e-4, what=f"rho of the quantile at {each['at']}: ")
+                near(
+                    float(rho_of_choice(some)),
+                    float(charged) * part / len(choices),
+                    1e-4,
+                    what=f"rho of the quantile at {each['at']}: ",
+                )
         beyond = math.log(each["values"] / 0.025) / float(rates[1])
-        near(math.floor(beyond) <= each["beyond"] <= math.ceil(beyond * (1 + 1e-9)), True, what="how far ends aim beyond the rank: ")
+        near(
+            math.floor(beyond) <= each["beyond"] <= math.ceil(beyond * (1 + 1e-9)),
+            True,
+            what="how far ends aim beyond the rank: ",
+        )
         near(each["beyond"] >= beyond * (1 - 1e-9), True, what="ends that miss their quantile at most 25 times of 1,000: ")
         column = facts["columns"][each["of"]]
         near((column["to"] - column["from"]) / column["step"] + 1, each["values"], 1e-9, "values: ")
@@ -2810,13 +2886,16 @@ def check_quantile_rows(release: Claimed, facts: Facts) -> None:
         labels = measured[name].get("labels") or measured[name].get("categories")
         own_labels = dict.fromkeys(row["group"][name] for row in facts["rows"])
         if labels:
-            near(sorted({*own_labels} - {*labels, measured[name]["other"], measured[name]["missing"]}), [], what=f"values of {name}: ")
+            near(
+                sorted({*own_labels} - {*labels, measured[name]["other"], measured[name]["missing"]}),
+                [],
+                what=f"values of {name}: ",
+            )
 
 
 # ---- what the page shows, and what stands in the files beside it ----------------------------------------------------------------------
 
-SCRIPTS = frozenset(
-    """
+SCRIPTS_TEXT = """
     193adb605818e88f1c706a044a5cefa1 652f9ffe601c4649901271d29728fd4c f09df138fff9c81e4dc66fc506ea7948 18a9ac0d4743ce4cd7fff83e9bcebed7
     66c30b6cad94ebe06edc3a65fb287616 7ee4504515b408bd5fdcce00e83599cc cff0bb92c04fe77b4ff74bc10f9e83ae 4deda476771d7764f990d6bfca4b2fac
     1ea6061faa826bbbd397622ca6b8f285 ae7e50ff8cfbf48f9600afa11e2c970c ae7714046ff8638508923bfc7069f04e 4fcd86edbd720cf2088ea0fe54484172
@@ -2825,32 +2904,35 @@ SCRIPTS = frozenset(
     0e01ec026f3135c4e4d6f8e45181bf5f 51b014ae79a5d0af8531e12e72174c6c a2b35da3a125d9edd8d3098c247a061c 53f93ca27276bf426a80a79d6dc342dd
     959eedba08220f036f0e7e82b5f599ad cb6758141f5ef25cc5ac1b2e876cabd8 3ef062a455bc249085087990babfa98a 4a2cf465fe9461a1735d39598024a641
     53162470bbcd87672760a7714b806fde da12bde35e6051d63b387e8b594a486c 70f263a04f5e030e5c39d43e336ef114 bed37ef9b6f4a886eda03f7d3d5b60fb
-    """.split()
-)
+    469205f4a2decd3776f0fa6864f79f76 4a47faf419e0c45768956aae5faad0bb 9d0d5f07d7a960fb2b9392168739ea5a 9b01feccb6364962f5f4674aa7de6c67
+    53cdf91ac0cbf357d644b4f398569cc2 08c873c68c2d09c1d670398bffd0fe91 959fc4cebc6390d11a092607c1a2a67a
+"""
+SCRIPTS = frozenset(SCRIPTS_TEXT.split())
 """The first half of the SHA-256 of every script that a page of this version or of an earlier one holds: nothing else of a page runs."""
-STYLES = frozenset(
-    """
+STYLES_TEXT = """
     de971f4defe65d9eb6b394c7a00ecbad 85a52bb52401d2cff4301baf57bc8152 1f7ba4a56969130e7269d6383385011b 24a3a24fa1e2142e9bc8dc97d52b6f14
     80cf321efca69e9dfb9541efe2d4f479 6b49be2aea6131fa51395cf5d8135dca 0c55415a5a8077da3d29b6d4baca22d3 ad6bdca46c5743900ac67c66ad23376c
     1f17c8a1c4fd3891a12e4bdb8c2570c1 bf1281f15a9416fc97599602c07d0a6b e126f387fee4c3721dbc59b15a770795 b17e676606ef453304d9fc756ad78778
     ea102fa0ebd0697e86c738b5bf6b1466 7a64e6e0d129944c35dde04cd2071d88 47dc3d52fffe84150e001292d3648b58 f697db2d34ee371d09cd15871f7b1804
     d4e6889583284be6503d20fcdff98020 3f41a36c9dd37eaa469040451ba66fa3 176bcd19e77851846f86376e8720c22f 65cb7f715ce9b49eb07bf03a9e970a37
     45ff58a60e7f4d51b9120cabbcb86fb7 b30affb39307cc46d9bbff93edeb547f
-    """.split()
-)
+"""
+STYLES = frozenset(STYLES_TEXT.split())
 """The same of styles, without the publisher's colours and font before them."""
-TAGS = frozenset(
-    "html head meta title style body a div nav details summary ul li p strong main h1 h2 h3 code b svg use dl dt dd section g path span "
-    "figure text rect circle line figcaption script button form label input select option table thead tr th tbody td noscript fieldset "
-    "legend defs pattern tspan header img symbol".split()
-)
-ATTRIBUTES = frozenset(
-    "lang charset http-equiv content name property class href aria-label id data-release hidden viewbox aria-hidden aria-labelledby open "
-    "width height d role xmlns x y text-anchor type data-group placeholder value aria-live tabindex scope aria-sort data-column "
-    "data-command data-all data-unknown data-which data-alike data-unmeasured data-zero data-unbounded data-empty data-answer "
-    "data-answers data-for data-label transform stroke-width patternunits dy dx alt src patterntransform style colspan rowspan cx cy r x1 x2 y1 y2 "
-    "preserveaspectratio".split()
-)
+TAGS_TEXT = """
+    html head meta title style body a div nav details summary ul li p strong main h1 h2 h3 code b svg use dl dt dd section g path span
+    figure text rect circle line figcaption script button form label input select option table thead tr th tbody td noscript fieldset
+    legend defs pattern tspan header img symbol
+"""
+TAGS = frozenset(TAGS_TEXT.split())
+ATTRIBUTES_TEXT = """
+    lang charset http-equiv content name property class href aria-label id data-release hidden viewbox aria-hidden aria-labelledby open
+    width height d role xmlns x y text-anchor type data-group placeholder value aria-live tabindex scope aria-sort data-column
+    data-command data-all data-unknown data-which data-alike data-unmeasured data-zero data-unbounded data-empty data-answer
+    data-answers data-for data-label transform stroke-width patternunits dy dx alt src patterntransform style colspan rowspan cx cy r x1
+    x2 y1 y2 preserveaspectratio
+"""
+ATTRIBUTES = frozenset(ATTRIBUTES_TEXT.split())
 """What pages are made of: no attribute runs anything, and none but ``src`` and ``href`` leads anywhere."""
 LOOK = re.compile(
     r"(@font-face\{font-family:publisher;src:url\(data:[A-Za-z0-9+/=;,.-]*\) format\('woff2'\);font-display:swap\})?"
@@ -2904,7 +2986,11 @@ class PublishedPage(HTMLParser):
         for name in ("aria-label", "content", "alt"):
             self.texts.append(given.get(name, "") if name != "content" or given.get("name") == "description" else "")
         if tag == "script":
-            near(given.keys() <= {"type", "id"} and given.get("type", "application/json") == "application/json", True, what="scripts: ")
+            near(
+                given.keys() <= {"type", "id"} and given.get("type", "application/json") == "application/json",
+                True,
+                what="scripts: ",
+            )
             (self.data.append((given.get("id", ""), "")) if "type" in given else self.scripts.append(""))
         if tag == "style":
             self.styles.append("")
@@ -2943,7 +3029,12 @@ class PublishedPage(HTMLParser):
             self.styles[-1] += data
         elif not self.on_axis and self.texts:
             self.texts[-1] += data
-            if any(each == "td" for each, _ in self.open) and self.number and self.tables[self.number] and self.tables[self.number][-1]:
+            if (
+                any(each == "td" for each, _ in self.open)
+                and self.number
+                and self.tables[self.number]
+                and self.tables[self.number][-1]
+            ):
                 self.tables[self.number][-1][-1] += data
 
     @property
@@ -2956,7 +3047,14 @@ class PublishedPage(HTMLParser):
 def number_of(text: str, language: str) -> float | None:
     """A number as a page writes it; None of another text."""
     decimal, thousands = MARKS[language]
-    plain = text.strip().replace("\u2212", "-").replace("\u2060", "").replace(thousands, "").replace("\u00a0", "").replace(decimal, ".")
+    plain = (
+        text.strip()
+        .replace("\u2212", "-")
+        .replace("\u2060", "")
+        .replace(thousands, "")
+        .replace("\u00a0", "")
+        .replace(decimal, ".")
+    )
     return float(plain) if re.fullmatch(r"-?\d+(\.\d+)?", plain) else None
 
 
@@ -2974,7 +3072,7 @@ def decoded(data: Facts) -> Iterator[tuple[str, str, float | None, float | None,
         return
     tables = data["tables"]
     for each in tables:
-        unit, whole, names = each.get("unit"), 0, each.get("query")
+        unit, names = each.get("unit"), each.get("query")
         answers = each.get("answer")
         if answers is None:
             steps = [int(step, 36) for step in each["steps"].split()]
@@ -2986,9 +3084,11 @@ def decoded(data: Facts) -> Iterator[tuple[str, str, float | None, float | None,
         for place, value in enumerate(answers):
             if "pairs" in each:
                 error, half = each["pairs"][each["pair"][place] if place < len(each["pair"]) else 0]
-                least, most = (end if end is not None else sign * math.inf for end, sign in zip(each["ends"], (-1, 1), strict=True))
-                low, high = (None, None) if half is None else (
-                    min(max(end, least), most) for end in (value - half, value + half)
+                least, most = (
+                    end if end is not None else sign * math.inf for end, sign in zip(each["ends"], (-1, 1), strict=True)
+                )
+                low, high = (
+                    (None, None) if half is None else (min(max(end, least), most) for end in (value - half, value + half))
                 )
             else:
                 error, low, high = each["error"][place], each["low"][place], each["high"][place]
@@ -3014,9 +3114,15 @@ def check_page(release: Claimed) -> str:
     if "index.html" not in release.certificate["files"]:
         raise UncheckedClaim("there is no page")
     page = PublishedPage((release.folder / "index.html").read_text(encoding="utf-8"))
-    near([sha256(each.encode())[:32] in SCRIPTS for each in page.scripts], [True], what="one script, which a version of dpdist wrote: ")
+    near(
+        [sha256(each.encode())[:32] in SCRIPTS for each in page.scripts],
+        [True],
+        what="one script, which a version of dpdist wrote: ",
+    )
     rest = [LOOK.sub("", each, count=1) for each in page.styles]
-    near([sha256(each.encode())[:32] in STYLES for each in rest], [True], what="one style, which a version of dpdist wrote: ")
+    near(
+        [sha256(each.encode())[:32] in STYLES for each in rest], [True], what="one style, which a version of dpdist wrote: "
+    )
     near(page.policy.startswith("default-src 'none'; "), True, what="a policy that lets nothing else in: ")
     near(page.language, release.certificate.get("language", page.language), what="language: ")
     check_links(release, page)
@@ -3036,9 +3142,18 @@ def check_links(release: Claimed, page: PublishedPage) -> None:
     """Where links lead: within the page, to files of the release, to the site, or where the publisher's own words say."""
     words = " ".join(page.texts)
     for link in page.links:
-        inside = link.startswith("#") or link in ("../index.html", "release.json", "release.json.sig", *release.certificate["files"])
+        inside = link.startswith("#") or link in (
+            "../index.html",
+            "release.json",
+            "release.json.sig",
+            *release.certificate["files"],
+        )
         shown = link.removeprefix("mailto:") in words or link.startswith("https://spdx.org/licenses/")
-        near(inside or (re.match(r"(https?://|mailto:)", link) is not None and shown), True, what=f"whether dpdist links to {link!r}: ")
+        near(
+            inside or (re.match(r"(https?://|mailto:)", link) is not None and shown),
+            True,
+            what=f"whether dpdist links to {link!r}: ",
+        )
 
 
 def check_listed(rows: Sequence[tuple[Any, ...]], text: str) -> None:
@@ -3046,10 +3161,18 @@ def check_listed(rows: Sequence[tuple[Any, ...]], text: str) -> None:
     known: dict[str, list[tuple[Any, ...]]] = {}
     for group, *own in rows:
         known.setdefault(group, []).append(tuple(own))
-    for group, own in itertools.groupby(decoded(json.loads(text)), lambda row: row[0].lstrip("'")):
-        listed, there = [row[2:] for row in own], known.get(group, [])
-        first = next((k for k in range(len(there) - len(listed) + 1) if alike(listed[0], there[k]) and alike(listed[-1], there[k + len(listed) - 1])
-                      and all(map(alike, listed, there[k : k + len(listed)]))), None)
+    for group, shown in itertools.groupby(decoded(json.loads(text)), lambda row: row[0].lstrip("'")):
+        listed, there = [row[2:] for row in shown], known.get(group, [])
+        first = next(
+            (
+                k
+                for k in range(len(there) - len(listed) + 1)
+                if alike(listed[0], there[k])
+                and alike(listed[-1], there[k + len(listed) - 1])
+                and all(map(alike, listed, there[k : k + len(listed)]))
+            ),
+            None,
+        )
         if first is None:
             wrong = next((row for row in listed if not any(alike(row, each) for each in there)), listed[0])
             raise WrongClaim(f"the page lists {wrong} for {group!r}, which is no row of answers.csv")
@@ -3071,7 +3194,9 @@ def check_data(release: Claimed, data: Mapping[str, str], page: PublishedPage) -
         if name in data:
             near(json.loads(data[name])["release"], release.certificate["release"], what=f"the release that {name} is of: ")
     if "measured" in data and release.certificate["measurement"]["file"] is not None:
-        near(json.loads(data["measured"])["deviation"], release.deviation, 1e-9, what="noise of the measurement on the page: ")
+        near(
+            json.loads(data["measured"])["deviation"], release.deviation, 1e-9, what="noise of the measurement on the page: "
+        )
     values = [release_values(release, name) for name in ("answers.csv", "means.csv", "variances.csv")]
     if not values[0].size:
         return
@@ -3098,7 +3223,11 @@ def distances(known: Array, values: Array) -> Array:
     if not known.size:
         return np.full(values.shape, np.inf)
     place = np.searchsorted(known, values)
-    return np.asarray(np.minimum(np.abs(values - known[np.maximum(place - 1, 0)]), np.abs(values - known[np.minimum(place, known.size - 1)])))
+    return np.asarray(
+        np.minimum(
+            np.abs(values - known[np.maximum(place - 1, 0)]), np.abs(values - known[np.minimum(place, known.size - 1)])
+        )
+    )
 
 
 def check_shown(release: Claimed, page: PublishedPage, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -3113,11 +3242,15 @@ def check_shown(release: Claimed, page: PublishedPage, rows: Sequence[tuple[Any,
     )
     firsts = np.array([value for value, _ in pairs])
     for text in page.texts:
-        for before, after in re.findall(r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")):
+        for before, after in re.findall(
+            r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")
+        ):
             shown, half = (number_of(each.rstrip(".,"), language) for each in (before, after))
             if shown is None or half is None:
                 raise WrongClaim(f"the page shows {before} ± {after}, which are no numbers")
-            off, wide = (0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after))
+            off, wide = (
+                0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after)
+            )
             start, stop = np.searchsorted(firsts, (shown - off, shown + off))
             if not any(abs(own - half) <= wide + 1e-6 * own for _, own in pairs[start : stop + 1]):
                 raise WrongClaim(f"the page shows {before} ± {after}, which no row of answers.csv says")
@@ -3130,7 +3263,10 @@ def check_shown(release: Claimed, page: PublishedPage, rows: Sequence[tuple[Any,
     if data is not None:
         for row, (_, query, value, error, low, high) in zip(first_rows, decoded(json.loads(data)), strict=False):
             near(row[0].replace("\u2060", ""), query.replace("\u2060", ""), what="a query on the page: ")
-            found = [number_of(each, language) for each in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", " | ".join(row[1:]))]
+            found = [
+                number_of(each, language)
+                for each in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", " | ".join(row[1:]))
+            ]
             wanted = [each for each in (value, low, high, error) if each is not None]
             near(len(found), len(wanted), what=f"numbers of {query!r} on the page: ")
             for one in found:
@@ -3147,11 +3283,11 @@ def check_sentences(release: Claimed, page: PublishedPage, rows: Sequence[tuple[
         meaning = release.privacy["meaning"]
         for sentence in (meaning["headline"], meaning["guess"], release.privacy["bound"], release.privacy["one_change"]):
             near(any(sentence in text for text in plain), True, what=f"whether the page says {sentence[:60]!r}: ")
+    names = ("answers.csv", "means.csv", "variances.csv", "quantiles.csv", "values.csv", "CITATION.cff", "citation.json")
+    published = [release.folder / name for name in names if name in release.certificate["files"]]
     words = [json.dumps(release.certificate, ensure_ascii=False)]
+    words += [path.read_text(encoding="utf-8", errors="replace") for path in published]
     numbers = [abs(value) for row in rows for value in row[1:] if value is not None]
-    for name in ("answers.csv", "means.csv", "variances.csv", "quantiles.csv", "values.csv", "CITATION.cff", "citation.json"):
-        if name in release.certificate["files"]:
-            words.append((release.folder / name).read_text(encoding="utf-8", errors="replace"))
     numbers += [float(value) for _, value in leaves_of(release.certificate) if isinstance(value, (int, float))]
     listed = {text for each in words for text in re.findall(r"\d+(?:\.\d+)?", each)}
     numbers += [float(text) for text in listed if len(text) < 16]
@@ -3182,7 +3318,11 @@ def check_table(shown: Sequence[Sequence[str]], rows: Sequence[Facts], language:
     body = [row for row in shown if row]
     near(len(body) <= len(rows), True, what=f"rows of {name}: ")
     for row, written in zip(body, rows, strict=False):
-        wanted = [each for each in numbers_in(written, *(each for each in ("mean", "value") if each in written)) if each is not None]
+        wanted = [
+            each
+            for each in numbers_in(written, *(each for each in ("mean", "value") if each in written))
+            if each is not None
+        ]
         wanted += [each for each in numbers_in(written, "at", "standard_error", "low_95", "high_95") if each is not None]
         for cell in row[-3:]:
             for text in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", cell.replace("\u2060", "")):
@@ -3221,7 +3361,10 @@ def meaning_of(release: Claimed, column: str) -> str | None:
             return f"{told}; empty where records are counted"
     for name, facts in method["attributes"].items():
         if column in (name, f"{name}_"):
-            unit, what = f", in {facts['unit']}" if facts.get("unit") else "", facts.get("title") or f"value or bin of {name!r}"
+            unit, what = (
+                f", in {facts['unit']}" if facts.get("unit") else "",
+                facts.get("title") or f"value or bin of {name!r}",
+            )
             return f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it"
     for name, facts in method["attributes"].items():
         for level in facts.get("levels", {}):
@@ -3258,7 +3401,9 @@ def check_dictionary(release: Claimed) -> str:
     if "dictionary.csv" not in release.certificate["files"]:
         raise UncheckedClaim("there is none")
     rows = table_of(release, "dictionary.csv")
-    check_columns(release, [(row["column"].lstrip("'"), row["type"], row["meaning"].lstrip("'")) for row in rows], "dictionary.csv")
+    check_columns(
+        release, [(row["column"].lstrip("'"), row["type"], row["meaning"].lstrip("'")) for row in rows], "dictionary.csv"
+    )
     return f"{len(rows)} columns"
 
 
@@ -3279,7 +3424,19 @@ def check_catalogues(release: Claimed) -> str:
             kinds = {"sc:Text": "string", "sc:Float": "number"}
             columns = [(each["name"], kinds.get(each["dataType"], ""), each["description"]) for each in record["field"]]
             check_columns(release, columns, "croissant.json")
-        own = {"@context", "@type", "name", "description", "conformsTo", "version", "citeAs", "license", "url", "datePublished", "creator"}
+        own = {
+            "@context",
+            "@type",
+            "name",
+            "description",
+            "conformsTo",
+            "version",
+            "citeAs",
+            "license",
+            "url",
+            "datePublished",
+            "creator",
+        }
         near(sorted({*facts} - own - {"distribution", "recordSet"}), [], what="croissant.json, parts: ")
     if "answers.csv-metadata.json" in files:
         facts = read_json(release.folder / "answers.csv-metadata.json")
@@ -3328,7 +3485,11 @@ def check_citation(release: Claimed) -> str:
         near(all(line in written for line in lines[:-1]), True, what="citation.bib and citation.json agree: ")
     if "CITATION.cff" in files:
         text = (release.folder / "CITATION.cff").read_text(encoding="utf-8")
-        near(re.search(r"^version: '?\"?(.+?)'?\"?$", text, re.MULTILINE) is not None and name in text, True, what="CITATION.cff names the release: ")
+        near(
+            re.search(r"^version: '?\"?(.+?)'?\"?$", text, re.MULTILINE) is not None and name in text,
+            True,
+            what="CITATION.cff names the release: ",
+        )
         near(all(author in text for author in authors), True, what="CITATION.cff names the authors: ")
     if "index.html" in files:
         page = (release.folder / "index.html").read_text(encoding="utf-8")
@@ -3406,7 +3567,10 @@ def unchecked_lines(folder: Path | str, lines: Mapping[str, str]) -> list[str]:
     """
     try:
         certificate = read_json(Path(folder) / "release.json")
-        parts, files = unchecked_leaves(certificate, lines), [name for name in UNCHECKED_FILES if name in certificate["files"]]
+        parts, files = (
+            unchecked_leaves(certificate, lines),
+            [name for name in UNCHECKED_FILES if name in certificate["files"]],
+        )
     except (WrongClaim, *DAMAGED):
         return ["release.json, which cannot be read"]
     reasons = dict[str, list[str]]()
@@ -3414,7 +3578,9 @@ def unchecked_lines(folder: Path | str, lines: Mapping[str, str]) -> list[str]:
         reasons.setdefault(why, []).append(name)
     listed = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
     if not lines.get("ledger", "").startswith("right"):
-        listed.append("choices from the records that release.json does not name (only the rows of the ledger show every charge)")
+        listed.append(
+            "choices from the records that release.json does not name (only the rows of the ledger show every charge)"
+        )
     return [*listed, "that the noise was drawn as stated, and once, from the records as stated (no file can show it)"]
 
 

@@ -146,7 +146,9 @@ def test_a_mechanism_of_no_name_is_one_clear_line(honest: Any, tmp_path: Path) -
     certificate["mechanism"]["name"] = "nonsense"
     path.write_text(json.dumps(certificate))
     found = verify.verify(path.parent)
-    assert found["mechanism"].startswith("wrong: found the mechanism 'nonsense', which is none of those that were compared: marginals, ")
+    assert found["mechanism"].startswith(
+        "wrong: found the mechanism 'nonsense', which is none of those that were compared: marginals, "
+    )
     assert not any("StopIteration" in line or "cannot be read" in line for line in found.values())
 
 

@@ -19,8 +19,8 @@ from dpdist.machine.objects import Missing, Place, place_at
 SEAL = "digest"
 """The key of a document's own digest."""
 FORM, FORM_KEY = 1, "form"
-"""The number of the form that documents have in this version, and its key: whoever changes the fields of a stored record raises it, and says
-so in ``tests/machine/test_forms.py``. Documents of earlier versions without a number have the first form."""
+"""The number of the form that documents have in this version, and its key. Whoever changes the fields of a stored record raises it, and
+says so in ``tests/machine/test_forms.py``. Documents of earlier versions without a number have the first form."""
 FLEETING = ("scratch/", "leases/", "digests/")
 """Folders that nothing promised rests on: they need not survive a power loss."""
 

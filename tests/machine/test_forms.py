@@ -52,7 +52,9 @@ def test_the_fields_of_a_record_are_those_of_its_form() -> None:
 @pytest.mark.parametrize("name", ["r/counts/manifest.json", "r/plan.json"])
 def test_what_a_later_version_wrote_is_refused_as_that(name: str, store: Store, tmp_path: Path) -> None:
     """Whatever its digest is, and whatever fields it has."""
-    rewritten(tmp_path / "store" / name, lambda content: content.update({FORM_KEY: 2, "of": "a later version", SEAL: "other"}))
+    rewritten(
+        tmp_path / "store" / name, lambda content: content.update({FORM_KEY: 2, "of": "a later version", SEAL: "other"})
+    )
     with pytest.raises(StoreError, match=LATER):
         store.read_document(name)
     if "manifest" in name:
