@@ -3066,9 +3066,13 @@ def decimals_in(text: str, language: str) -> int:
 def decoded(data: Facts) -> Iterator[tuple[str, str, float | None, float | None, float | None, float | None]]:
     """The rows of answers that a page's script lists: group, query, answer, standard error, and both ends."""
     if "tables" not in data:  # as versions before 27 November 2026 wrote them
-        columns = [data[name] for name in ("group", "query", "answer", "error", "low", "high")]
-        for group, *row in zip(*columns, strict=True):
-            yield (data["groups"][group], *row)
+        columns = [data[name] for name in ("group", "query", "answer", "error")]
+        ends = [data.get("low"), data.get("high")]
+        if None in ends:  # before answers were known to be no less than nothing
+            halves = list(zip(data["answer"], data["half"], strict=True))
+            ends = [[None if half is None else value + side * half for value, half in halves] for side in (-1, 1)]
+        for group, query, answer, error, low, high in zip(*columns, *ends, strict=True):
+            yield data["groups"][group], query, answer, error, low, high
         return
     tables = data["tables"]
     for each in tables:
@@ -3281,7 +3285,9 @@ def check_sentences(release: Claimed, page: PublishedPage, rows: Sequence[tuple[
     plain = [text.replace("\u2060", "").replace("\u00a0", " ") for text in page.texts]
     if page.language == "en":
         meaning = release.privacy["meaning"]
-        for sentence in (meaning["headline"], meaning["guess"], release.privacy["bound"], release.privacy["one_change"]):
+        sentences = [meaning["headline"], meaning["guess"]]
+        sentences += [] if release.earlier else [release.privacy["bound"], release.privacy["one_change"]]
+        for sentence in sentences:
             near(any(sentence in text for text in plain), True, what=f"whether the page says {sentence[:60]!r}: ")
     names = ("answers.csv", "means.csv", "variances.csv", "quantiles.csv", "values.csv", "CITATION.cff", "citation.json")
     published = [release.folder / name for name in names if name in release.certificate["files"]]
