@@ -280,6 +280,11 @@ class Forged:
             writer.writeheader()
             writer.writerows(self.rows)
         (folder.parent / "outside").write_text("x")
+        if (catalogue := folder / "croissant.json").is_file():  # it has the digest of the answers, too
+            content = json.loads(catalogue.read_text())
+            for each in content["distribution"]:
+                each["sha256"] = hashlib.sha256((folder / each["name"]).read_bytes()).hexdigest()
+            catalogue.write_text(json.dumps(content))
         for name in self.certificate["files"]:
             self.certificate["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
         text = (json.dumps(self.certificate, indent=1) + "\n").encode()
