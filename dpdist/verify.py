@@ -2009,16 +2009,16 @@ for _claim, _written in [*RECOMPUTED.items(), *((None, pattern) for pattern in B
 def patterns_of(path: Leaf) -> tuple[Leaf, ...]:
     """The patterns of a leaf; of an empty list or object, or of null in the place of one, those of what it would hold."""
 
-    def alike(pattern: Leaf) -> bool:
+    def same_numbers(pattern: Leaf) -> bool:
         return all(part in (name, "*") for part, name in zip(pattern, path, strict=False))
 
     own = tuple(
         pattern
         for pattern in PATTERNS
-        if (len(pattern) == len(path) and alike(pattern))
-        or (pattern[-1] == "**" and len(path) >= len(pattern) and alike(pattern[:-1]))
+        if (len(pattern) == len(path) and same_numbers(pattern))
+        or (pattern[-1] == "**" and len(path) >= len(pattern) and same_numbers(pattern[:-1]))
     )
-    return own or tuple(pattern for pattern in PATTERNS if len(pattern) > len(path) and alike(pattern))
+    return own or tuple(pattern for pattern in PATTERNS if len(pattern) > len(path) and same_numbers(pattern))
 
 
 def checkers_of(path: Leaf) -> list[str]:
@@ -2026,7 +2026,7 @@ def checkers_of(path: Leaf) -> list[str]:
     return [claim for pattern in patterns_of(path) for claim in PATTERNS[pattern]]
 
 
-def printed(pattern: Leaf) -> str:
+def pattern_text(pattern: Leaf) -> str:
     """A pattern as it is printed."""
     return ".".join(pattern).replace(".[]", "[]")
 
@@ -2034,7 +2034,7 @@ def printed(pattern: Leaf) -> str:
 def check_leaves(release: Claimed) -> str:
     """Whether this program knows every leaf of release.json: one that it does not know may say anything."""
     paths = dict.fromkeys(path for path, _ in leaves_of(release.certificate))
-    unknown = sorted({printed(path) for path in paths if not patterns_of(path)})
+    unknown = sorted({pattern_text(path) for path in paths if not patterns_of(path)})
     return near(unknown, [], what="parts of release.json that this program does not know: ") or f"{len(paths)} parts"
 
 
@@ -2046,7 +2046,7 @@ def unchecked_leaves(certificate: Facts, lines: Mapping[str, str]) -> dict[str, 
             passed = [claim for claim in PATTERNS[pattern] if not lines.get(claim, "").startswith("cannot be checked")]
             if passed:
                 continue
-            name = printed(pattern)
+            name = pattern_text(pattern)
             because = [lines[claim].partition(": ")[2] for claim in PATTERNS[pattern]]
             reasons[name] = BELIEVED.get(name) or "; ".join(because)
     return reasons
@@ -3063,7 +3063,7 @@ def decimals_in(text: str, language: str) -> int:
     return len(text.strip().partition(MARKS[language][0])[2])
 
 
-def decoded(data: Facts) -> Iterator[tuple[str, str, float | None, float | None, float | None, float | None]]:
+def decode_rows(data: Facts) -> Iterator[tuple[str, str, float | None, float | None, float | None, float | None]]:
     """The rows of answers that a page's script lists: group, query, answer, standard error, and both ends."""
     if "tables" not in data:  # as versions before 27 November 2026 wrote them
         columns = [data[name] for name in ("group", "query", "answer", "error")]
@@ -3165,24 +3165,24 @@ def check_listed(rows: Sequence[tuple[Any, ...]], text: str) -> None:
     known: dict[str, list[tuple[Any, ...]]] = {}
     for group, *own in rows:
         known.setdefault(group, []).append(tuple(own))
-    for group, shown in itertools.groupby(decoded(json.loads(text)), lambda row: row[0].lstrip("'")):
+    for group, shown in itertools.groupby(decode_rows(json.loads(text)), lambda row: row[0].lstrip("'")):
         listed, there = [row[2:] for row in shown], known.get(group, [])
         first = next(
             (
                 k
                 for k in range(len(there) - len(listed) + 1)
-                if alike(listed[0], there[k])
-                and alike(listed[-1], there[k + len(listed) - 1])
-                and all(map(alike, listed, there[k : k + len(listed)]))
+                if same_numbers(listed[0], there[k])
+                and same_numbers(listed[-1], there[k + len(listed) - 1])
+                and all(map(same_numbers, listed, there[k : k + len(listed)]))
             ),
             None,
         )
         if first is None:
-            wrong = next((row for row in listed if not any(alike(row, each) for each in there)), listed[0])
+            wrong = next((row for row in listed if not any(same_numbers(row, each) for each in there)), listed[0])
             raise WrongClaim(f"the page lists {wrong} for {group!r}, which is no row of answers.csv")
 
 
-def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+def same_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
     """Whether two rows hold the same numbers, but for their last bits."""
     return all(
         (a is None and b is None) or (a is not None and b is not None and abs(a - b) <= 1e-6 + 1e-9 * abs(b))
@@ -3265,7 +3265,7 @@ def check_shown(release: Claimed, page: PublishedPage, rows: Sequence[tuple[Any,
     first_rows = [row for row in page.tables.get("answers", []) if len(row) == 4]
     data = dict(page.data).get("data")
     if data is not None:
-        for row, (_, query, value, error, low, high) in zip(first_rows, decoded(json.loads(data)), strict=False):
+        for row, (_, query, value, error, low, high) in zip(first_rows, decode_rows(json.loads(data)), strict=False):
             near(row[0].replace("\u2060", ""), query.replace("\u2060", ""), what="a query on the page: ")
             found = [
                 number_of(each, language)
