@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpdist.grids.terms import subsets
-from dpdist.mechanisms.base import REACH, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_much
+from dpdist.mechanisms.base import (
+    ALONE,
+    REACH,
+    AutoComparison,
+    Mechanism,
+    PlanWorkspace,
+    Request,
+    Setting,
+    beaten,
+    takes_much,
+)
 from dpdist.mechanisms.kept import kept_terms, name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.fixed import identity
@@ -38,13 +49,14 @@ class Marginals(OfMarginals):
     worst = True
     optimiser = "marginals"
 
-    def certifies(self, question: AutoComparison) -> bool:
-        return not takes_over(question.workload, self.planning_bytes(question.workload))
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        taken_over = takes_over(question.workload, self.planning_bytes(question.workload))
+        return None if taken_over else Optimality(question.workload)
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or (None if self.certifies(question) else super().passed_over(question))
+        return beaten(self, question) or (None if self.proves(question) else super().passed_over(question))
 
-    def effort(self, workload: Workload) -> Effort:
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
         rows = super().effort(workload)
         return Effort(workload.domain.cells, workload.domain.cells, 2**20, 0.0) if _of_cells(workload, rows) else rows
 

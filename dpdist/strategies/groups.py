@@ -25,12 +25,11 @@ from dpdist.strategies.proofs import Cells, PersonsBound, entries_of_sizes
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.visits import best_chain
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import is_cells
 
-ALIKE_CELLS, UNLIKE_CELLS = 1024, 64
-"""Up to here the optimum is found: where all cells are alike, and elsewhere."""
-MANY_CELLS, BLENDS = 256, 10
-"""Up to here a strategy near it is, and between how many of two strategies it is looked for."""
+UNLIKE_CELLS = 64
+"""Up to here the optimum is found where cells are not alike; beyond, a strategy near it."""
+BLENDS = 10
+"""Between how many of two strategies it is looked for."""
 SCALE = 2**20
 """Of the whole numbers by which the longest person is bounded there."""
 CLIMBS = 24
@@ -47,7 +46,7 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     """The strategy of least total error for persons who have records in up to ``moved.groups`` cells.
 
     Args:
-        workload: a workload over at most ``MANY_CELLS`` cells, ``ALIKE_CELLS`` where all are alike, or its gram, (n, n).
+        workload: a workload, (m, n), or its gram, (n, n).
         moved: in how many cells one person has records.
         tolerance: certified relative gap at which cutting planes stop; it is reached where the longest person is known, and not where more
             than ``UNLIKE_CELLS`` cells are not alike.
@@ -71,12 +70,6 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     )
     made = DenseStrategy("coa", Dense(root), None, None, record)
     return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=bound)
-
-
-def answers_persons(workload: Workload) -> bool:
-    """Whether the optimum for persons, or a strategy near it, is found: for few cells, or for more that are all alike."""
-    cells = workload.shape[1]
-    return cells <= MANY_CELLS or (cells <= ALIKE_CELLS and is_cells(workload))
 
 
 def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
