@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.mechanisms.base import (
+    ALONE,
     BOTH,
     DENSE_CELLS,
     LAPLACE,
@@ -33,15 +34,13 @@ from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.groups import persons_by_cell
 from dpdist.strategies.learnt_products import p_identity
-from dpdist.strategies.needs import effort, worst_row_bytes
+from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_cells, is_dyadic, is_long
 
-PERSONS_SQUARES = 12
-"""Arrays over pairs of cells that the optimum for persons takes."""
 LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, where the rank is low; else it must be asked for."""
 LEARNT_CELLS = 1024
@@ -78,19 +77,22 @@ class Coa(WrittenRows):
             return Optimality(workload)
         return Optimality(workload, setting.moved) if is_cells(workload) else None
 
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
+        return effort(workload, "persons" if self.knows_persons(workload, setting) else "coa")
+
     def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or self.exceeds(question)
 
     def exceeds(self, question: AutoComparison) -> str | None:
         """Why its solve is out of reach. Formulas have an optimum in closed form: theirs over the cells is a baseline."""
         reach = SOON if is_dyadic(question.workload) else REACH
-        return question.out_of_reach(self.effort(question.workload), reach)
+        return question.out_of_reach(self.effort(question.workload, question.setting), reach)
 
     def needed_bytes(self, request: Request) -> int:
         if request.worst:
             return effort(request.workload, "worst").memory_bytes
         if self.knows_persons(request.workload, request.setting):
-            return PERSONS_SQUARES * 8 * request.workload.shape[1] ** 2
+            return effort(request.workload, "persons").memory_bytes
         return super().needed_bytes(request)
 
     def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
@@ -115,9 +117,9 @@ class Coa(WrittenRows):
         return found
 
     def knows_persons(self, workload: Workload, setting: Setting) -> bool:
-        """Whether the optimum is that for persons in several cells, whose records are counted."""
+        """Whether the optimum is that for persons in several cells, whose records are counted: else it is that for one record."""
         several = setting.moved.groups > 1 and not setting.moved.signed and workload.domain.whole_records
-        return several and not is_long(workload)
+        return several and not is_long(workload) and SOON.exceeded_by(effort(workload, "persons")) is None
 
 
 class Eigen(WrittenRows):

@@ -64,12 +64,26 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
         rounds = ROUNDS if cells <= UNLIKE_CELLS // 2 else ROUNDS // 2
         found = least_error(gram, _starts(cells, most), lambda x: _climbs(x, most), tolerance=tolerance, rounds=rounds)
         root, bound, gap = found.root, _proven(gram, found), found.longest - 1.0
+        if number_of_sets(cells, most) > LISTED_SETS:
+            root, bound, gap = _better(gram, most, (root, bound, gap), _of_many(gram, most))
     root = root / math.sqrt(float(np.einsum("ij,ij->j", root, root).max()))
     record = Solve(
         "persons", "converged" if gap <= max(tolerance, 1e-6) else "stalled", (Step(1, bound.lower_bound * (1 + gap), gap),)
     )
     made = DenseStrategy("coa", Dense(root), None, None, record)
     return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=bound)
+
+
+def _better(
+    gram: Matrix, most: int, *found: tuple[Matrix, PersonsBound, float]
+) -> tuple[Matrix, PersonsBound, float]:
+    """The rows of the least error for the person who is proven to be the longest, and the largest bound, with the gap between these.
+
+    Where the sets of cells are too many to be gone through, the optimum may be for persons whose length is not proven closely.
+    """
+    errors = [_error(root.T @ root, gram, most) for root, _, _ in found]
+    bound = max((each for _, each, _ in found), key=lambda each: each.lower_bound)
+    return found[errors.index(min(errors))][0], bound, min(errors) / bound.lower_bound - 1.0
 
 
 def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
@@ -161,20 +175,30 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
         return np.asarray(padded.reshape(fewer, spread, fewer, spread).sum(axis=(1, 3)))
 
     def error(precision: Matrix) -> float:
-        return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
+        return _error(precision, gram, most)
 
     chain, spread = best_chain(merged, cells, most, 1)
     proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, spread=spread)
     mean = proof.mean_square(cells)
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
     roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
-    one, other = sorted((_definite(root.T @ root) for root in roots), key=error)[:2]
-    one, other = one / _longest(one, most), other / _longest(other, most)
-    found = scipy.optimize.minimize_scalar(
-        lambda share: error(one + share * (other - one)), bounds=(0, 1), method="bounded", options={"maxiter": BLENDS}
-    )
-    best = min((one, one + float(found.x) * (other - one)), key=error)
+    best, *others = sorted((_definite(root.T @ root) for root in roots), key=error)
+    for other in others:
+        one, other = best / _longest(best, most), other / _longest(other, most)
+        found = scipy.optimize.minimize_scalar(
+            lambda share, one=one, other=other: error(one + share * (other - one)),
+            bounds=(0, 1),
+            method="bounded",
+            options={"maxiter": BLENDS},
+        )
+        best = min((one, one + float(found.x) * (other - one)), key=error)
     return scipy.linalg.cholesky(best), bound, error(best) / bound.lower_bound - 1.0
+
+
+def _error(precision: Matrix, gram: Matrix, most: int) -> float:
+    """The total variance for the person who is proven to be the longest."""
+    precision = _definite(precision)
+    return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
 
 
 def _definite(precision: Matrix) -> Matrix:

@@ -28,6 +28,7 @@ from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
 
 Optimiser = Literal[
     "coa",
+    "persons",
     "worst",
     "newton",
     "eigen",
@@ -58,6 +59,8 @@ FULL_RANK_PRODUCTS = 30.0
 """Of a full-rank solve to 1e-6: 2.6 eigen-decompositions of about 8 products each and 8 products (benchmarks/optimisers.py)."""
 THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
 """Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
+PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
+"""Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
@@ -309,6 +312,7 @@ def worst_orbit_bytes(workload: Workload) -> int:
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "coa": _of_coa,
+    "persons": partial(_of_arrays, PERSONS_SQUARES, PERSONS_PRODUCTS),
     "worst": _of_worst,
     "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
     "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
