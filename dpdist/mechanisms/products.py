@@ -36,7 +36,7 @@ from dpdist.strategies.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.pure_marginals import unmeasurable, weighted_marginals
 from dpdist.strategies.representations import TermStrategy
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import is_dyadic, is_filters, is_product, is_separable
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_marginals, is_product, is_separable
 
 ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
 TAKES_LONG = "an attribute has so many values that their optimum takes long; ask for it by name"
@@ -66,6 +66,8 @@ class KroneckerMechanism(Mechanism):
         workload = question.workload
         if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
             return "of one factor it is 'coa'; ask for it by name to compare"
+        if not question.optimality.of_one_cell and is_marginals(workload):
+            return "measures the cells of one table, as 'gaussian' does; ask for it by name to compare"
         if takes_over(workload, self.planning_bytes(workload)):
             return "has the same optimum as 'symmetric', which takes less; ask for it by name"
         return question.out_of_reach(self.effort(workload)) if is_filters(workload) else None
@@ -115,12 +117,16 @@ class Residual(OfUnions):
     def passed_over(self, question: AutoComparison) -> str | None:
         alone = len(question.workload.domain.shape) == 1
         told = beaten(self, question) or (ALONE_OR_SPECIAL if alone or question.special else None)
-        return told or (None if self.fits(question.workload, REACH_BYTES) else TAKES_LONG)
+        soon = self._seconds(question.workload) <= (question.beside.seconds or 0.0)
+        return told or (None if soon and self.fits(question.workload, REACH_BYTES) else TAKES_LONG)
+
+    def _seconds(self, workload: Workload) -> float:
+        """Of the nominal processor: the optima of single attributes."""
+        return self.solves * FULL_RANK_PRODUCTS * 2.0 * max(workload.domain.shape) ** 3 / NOMINAL_RATE
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether there are several attributes, whose optima by themselves take no longer than ``auto`` spends."""
-        seconds = self.solves * FULL_RANK_PRODUCTS * 2.0 * max(workload.domain.shape) ** 3 / NOMINAL_RATE
-        soon = len(workload.domain.shape) > 1 and seconds <= (REACH.seconds or 0.0)
+        soon = len(workload.domain.shape) > 1 and self._seconds(workload) <= (REACH.seconds or 0.0)
         return soon and super().fits(workload, memory_bytes)
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:

@@ -41,10 +41,11 @@ from dpdist.spec.output import PostprocessSpec
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.stability import ONE_RECORD
 from dpdist.strategies import Strategy
+from dpdist.strategies.groups import cells_bound
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_long
+from dpdist.workloads.kinds import is_cells, is_long
 
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
@@ -298,6 +299,8 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [each.persons for each in compared if each.persons is not None]
     queries, moved = job.workload.queries, job.moved
+    if not proofs and moved.groups > 1 and not moved.signed and job.measured.domain.whole_records and is_cells(queries):
+        proofs.append(cells_bound(queries, moved))
     if not proofs and job.guarantee.course.grows and job.setting.several and bounds_steps(queries):
         work = Planning(context)
 

@@ -81,7 +81,7 @@ def _better(
 
     Where the sets of cells are too many to be gone through, the optimum may be for persons whose length is not proven closely.
     """
-    errors = [_error(root.T @ root, gram, most) for root, _, _ in found]
+    errors = [_error(_definite(root.T @ root), gram, most) for root, _, _ in found]
     bound = max((each for _, each, _ in found), key=lambda each: each.lower_bound)
     return found[errors.index(min(errors))][0], bound, min(errors) / bound.lower_bound - 1.0
 
@@ -107,6 +107,28 @@ def _alike(gram: Matrix) -> tuple[float, float] | None:
 
 def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[Matrix, PersonsBound, float]:
     """Rows of a I - b J, the proof, and the gap."""
+    a, b, error = _alike_optimum(cells, most, alike, replaced=replaced)
+    mean = np.full((cells, cells), 1.0 / cells)
+    root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
+    bound = _bound_of_alike(cells, most, alike, b, replaced=replaced)
+    return root, bound, error / bound.lower_bound - 1.0
+
+
+def cells_bound(workload: Workload, moved: Distance) -> PersonsBound:
+    """What no strategy can beat for persons in several cells where every cell is asked for by itself, in closed form for any number.
+
+    Args:
+        workload: the cells, (n, n), each with the same weight.
+        moved: in how many cells one person has records.
+    """
+    cells, square = workload.shape[1], workload.blocks[0].weight ** 2
+    most, alike = min(moved.groups, cells), (square, square)
+    _, b, _ = _alike_optimum(cells, most, alike, replaced=moved.replaced)
+    return _bound_of_alike(cells, most, alike, b, replaced=moved.replaced)
+
+
+def _alike_optimum(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[float, float, float]:
+    """a and b of the least error, and that error."""
     differences, together = alike
 
     def steepest(b: float) -> float:
@@ -130,11 +152,7 @@ def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bo
     low, high = places[max(best - 1, 0)], places[min(best + 1, places.size - 1)]
     refined = scipy.optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-15})
     b = float(refined.x if refined.fun < errors[best] else places[best])
-    a = steepest(b)
-    mean = np.full((cells, cells), 1.0 / cells)
-    root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
-    bound = _bound_of_alike(cells, most, alike, b, replaced=replaced)
-    return root, bound, error(b) / bound.lower_bound - 1.0
+    return steepest(b), b, error(b)
 
 
 def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float, *, replaced: bool) -> PersonsBound:
@@ -197,7 +215,6 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
 
 def _error(precision: Matrix, gram: Matrix, most: int) -> float:
     """The total variance for the person who is proven to be the longest."""
-    precision = _definite(precision)
     return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
 
 

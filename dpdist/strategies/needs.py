@@ -61,6 +61,8 @@ THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
 """Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
 PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
 """Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
+RESIDUAL_PRODUCTS = 10.0
+"""Of the largest attribute's rows: columns are told apart and rows inverted once for each table."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
@@ -228,12 +230,12 @@ def _of_kronecker(workload: Workload | Matrix) -> Effort:
 
 
 def _of_marginals(workload: Workload | Matrix) -> Effort:
-    """A closed form over the residual basis."""
+    """A closed form over the residual basis, whose rows are rounded and inverted attribute by attribute."""
     assert isinstance(workload, Workload)
     shape = workload.domain.shape
     spaces = marginal_weights(workload)
-    rows = sum(math.prod(shape[axis] - 1 for axis in space) for space in spaces)
-    return Effort(workload.domain.cells, rows, residual_bytes(workload, spaces), 0.0)
+    largest = max((shape[axis] for space in spaces for axis in space), default=1)
+    return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
 
 
 def _of_products(workload: Workload | Matrix) -> Effort:
