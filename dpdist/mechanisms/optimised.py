@@ -14,7 +14,6 @@ from dpdist.mechanisms.base import (
     BOTH,
     DENSE_CELLS,
     LAPLACE,
-    REACH,
     SOON,
     AutoComparison,
     Mechanism,
@@ -34,7 +33,7 @@ from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.groups import persons_by_cell
 from dpdist.strategies.learnt_products import p_identity
-from dpdist.strategies.needs import Effort, effort, worst_row_bytes
+from dpdist.strategies.needs import FULL_RANK_PRODUCTS, Effort, effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
@@ -71,7 +70,7 @@ class Coa(WrittenRows):
     def proves(self, question: AutoComparison) -> Optimality | None:
         """For persons in several cells a gap is not known beforehand, unless all cells are alike."""
         workload, setting = question.workload, question.setting
-        if self.exceeds(question) is not None:
+        if is_dyadic(workload) or self.exceeds(question) is not None:
             return None
         if not self.knows_persons(workload, setting):
             return Optimality(workload)
@@ -84,9 +83,11 @@ class Coa(WrittenRows):
         return beaten(self, question) or self.exceeds(question)
 
     def exceeds(self, question: AutoComparison) -> str | None:
-        """Why its solve is out of reach. Formulas have an optimum in closed form: theirs over the cells is a baseline."""
-        reach = SOON if is_dyadic(question.workload) else REACH
-        return question.out_of_reach(self.effort(question.workload, question.setting), reach)
+        """Why its solve is out of reach. Formulas have an optimum in closed form: over their cells, which are not looked at, it is a baseline."""
+        if is_dyadic(question.workload):
+            cells = question.cells
+            return question.out_of_reach(Effort(cells, cells, 6 * 8 * cells**2, FULL_RANK_PRODUCTS), SOON)
+        return question.out_of_reach(self.effort(question.workload, question.setting))
 
     def needed_bytes(self, request: Request) -> int:
         if request.worst:
