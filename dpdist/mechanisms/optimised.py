@@ -27,6 +27,7 @@ from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_dense, name_for, name_o
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.completion import completed_design
 from dpdist.strategies.eigen_queries import eigen_design
 from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
@@ -144,13 +145,17 @@ class Eigen(WrittenRows):
         """The design is solved once for each workload and way of separation; groups are solved by the workers."""
         workload = request.workload
         group = request.group_size or (None if request.principal else default_group(workload))
-        name = name_of(workload, f"eigen-{group}-{request.principal}-{request.tolerance:g}")
+        completed = group is None and request.principal is None
+        kind = "completed" if completed else f"{group}-{request.principal}"
+        name = name_of(workload, f"eigen-{kind}-{request.tolerance:g}")
 
         def solve() -> Strategy:
             gram = work.gram(workload)
             if group is not None:
                 return work.separated(gram, f"scratch/{name}", group_size=group, tolerance=request.tolerance)
             work.tell("weighting eigen-queries")
+            if completed:
+                return work.largest(partial(completed_design, tolerance=request.tolerance), gram)
             return work.largest(partial(eigen_design, principal=request.principal, tolerance=request.tolerance), gram)
 
         return kept_dense(work, name, self.name, solve)

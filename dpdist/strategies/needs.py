@@ -17,6 +17,7 @@ from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies import linear
 from dpdist.strategies.barrier import HESSIAN_CELLS
+from dpdist.strategies.completion import POWERS, completion_steps
 from dpdist.strategies.exchangeable import symmetry_for
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.marginal_optima import marginal_weights
@@ -63,6 +64,8 @@ PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
 """Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
 RESIDUAL_PRODUCTS = 10.0
 """Of the largest attribute's rows: columns are told apart and rows inverted once for each table."""
+EIGEN_ARRAYS, ERROR_PRODUCTS = 16, 8.0
+"""Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
@@ -204,6 +207,13 @@ def _of_worst(workload: Workload | Matrix) -> Effort:
     return Effort(cells, rank, 8 * doubles + 3 * ROW_BLOCK_BYTES + 2**20, products)
 
 
+def _of_eigen(workload: Workload | Matrix) -> Effort:
+    """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
+    cells = _size(workload)[0]
+    errors = 1.2 * len(POWERS) * completion_steps(cells)
+    return _of_arrays(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
+
+
 def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
     """So many arrays over pairs of cells, and so many products of them."""
     cells, rank, factored = _size(workload)
@@ -317,7 +327,7 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "persons": partial(_of_arrays, PERSONS_SQUARES, PERSONS_PRODUCTS),
     "worst": _of_worst,
     "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
-    "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
+    "eigen": _of_eigen,
     "low_rank": partial(_of_arrays, 22, 100 * 22.0),
     "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
     "p_identity_products": _of_products,
