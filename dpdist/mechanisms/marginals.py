@@ -29,7 +29,6 @@ from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
 
-
 AT_ONCE = Limits(REACH_BYTES, 1.0, whose="beside what is as good 'auto' takes up to")
 """What residual rows may take where noise on cells has as little error, and those of baselines."""
 

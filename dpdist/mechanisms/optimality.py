@@ -52,7 +52,8 @@ class Optimality:
             groups=groups,
             participations=steps if steps > 1 else None,
             separation=self.moved.separation if steps > 1 else 1,
-            signed=self.moved.signed and (several or self.moved.replaced),  # one count that falls is as far as one that rises
+            signed=self.moved.signed
+            and (several or self.moved.replaced),  # one count that falls is as far as one that rises
         )
         return self.workload.fingerprint, self.norm, reached
 

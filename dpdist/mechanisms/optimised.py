@@ -84,7 +84,7 @@ class Coa(WrittenRows):
         return beaten(self, question) or self.exceeds(question)
 
     def exceeds(self, question: AutoComparison) -> str | None:
-        """Why its solve is out of reach. Formulas have an optimum in closed form: over their cells, which are not looked at, it is a baseline."""
+        """Why its solve is out of reach. Formulas have an optimum in closed form: this one is a baseline beside it."""
         if is_dyadic(question.workload):
             cells = question.cells
             return question.out_of_reach(Effort(cells, cells, 6 * 8 * cells**2, FULL_RANK_PRODUCTS), SOON)

@@ -17,6 +17,7 @@ from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
 from dpdist.mechanisms.kept import name_for
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.planner import best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import REGISTRY, mechanism_of
 from dpdist.operators import Matrix
@@ -279,9 +280,9 @@ def _fitting(job: Job, compared: list[Strategy], grid_of: Callable[[Strategy], G
 
 
 def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy], Grid]) -> dict[str, float]:
-    """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
+    """How far one change moves what each strategy measures, over how far one record does, where it moves more than one cell."""
     moved = job.moved
-    if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
+    if moved.participations is None and not job.measured.totals and Optimality(job.workload.queries, moved).of_one_cell:
         return {}
     grids = ((strategy, grid_of(strategy)) for strategy in compared)
     return {strategy.name: grid.sensitivity / column(strategy, grid) for strategy, grid in grids}

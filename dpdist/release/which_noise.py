@@ -81,7 +81,11 @@ class WhichNoise:
     def _may_be_better(self, kind: Kind, planned: Sequence[Design]) -> bool:
         """Whether a kind of noise of which the cap has room may have less error than Gaussian noise, whatever it leaves of the cap."""
         others = [each for each in planned if each.gap is not None]
-        return kind == LAPLACE and self.room(kind) > 0 and any(self._at_least(kind, each, equal_share=False) < each.variance for each in others)
+        return (
+            kind == LAPLACE
+            and self.room(kind) > 0
+            and any(self._at_least(kind, each, equal_share=False) < each.variance for each in others)
+        )
 
     def facts(self, options: Sequence[Design], chosen: Kind) -> dict[str, Any]:
         """What a certificate says of the kinds of noise, and why one was chosen."""

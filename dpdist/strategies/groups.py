@@ -74,9 +74,7 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=bound)
 
 
-def _better(
-    gram: Matrix, most: int, *found: tuple[Matrix, PersonsBound, float]
-) -> tuple[Matrix, PersonsBound, float]:
+def _better(gram: Matrix, most: int, *found: tuple[Matrix, PersonsBound, float]) -> tuple[Matrix, PersonsBound, float]:
     """The rows of the least error for the person who is proven to be the longest, and the largest bound, with the gap between these.
 
     Where the sets of cells are too many to be gone through, the optimum may be for persons whose length is not proven closely.
@@ -201,8 +199,8 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
     roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
     best, *others = sorted((_definite(root.T @ root) for root in roots), key=error)
-    for other in others:
-        one, other = best / _longest(best, most), other / _longest(other, most)
+    for each in others:
+        one, other = best / _longest(best, most), each / _longest(each, most)
         found = scipy.optimize.minimize_scalar(
             lambda share, one=one, other=other: error(one + share * (other - one)),
             bounds=(0, 1),

@@ -89,10 +89,11 @@ def drawn_spec(seed: int) -> Spec:
     draw = random.Random(seed)
     series = draw.random() < 0.4
     sizes = {name: draw.randint(*ends) for name, ends in (SERIES if series else TABLE).items()}
-    if series:
-        workload = [{"filters": {"of": "t", "apply": [draw.choice(FILTERS)]}}]
-    else:
-        workload = draw.sample(TABLES, draw.choice([1, 1, 2]))
+    workload = (
+        [{"filters": {"of": "t", "apply": [draw.choice(FILTERS)]}}]
+        if series
+        else draw.sample(TABLES, draw.choice([1, 1, 2]))
+    )
     cells = math.prod(sizes.values())
     most = {"most_records": draw.choice([1, 1, 4])}
     units: list[Spec | None] = [None, most, {"column": "id", **most, "most_groups": min(draw.choice([2, 3, 5, 8]), cells)}]
@@ -127,7 +128,9 @@ def faults(spec: Spec) -> list[str]:
     least = min(errors, key=lambda name: errors[name])
     found = []
     if chosen.variance > BEYOND * errors[least]:
-        found.append(f"{least!r} has {errors[least] / chosen.variance:.3f} times the squared error of {chosen.strategy.name!r}")
+        found.append(
+            f"{least!r} has {errors[least] / chosen.variance:.3f} times the squared error of {chosen.strategy.name!r}"
+        )
     return found + contradictions(chosen, reasons, errors)
 
 

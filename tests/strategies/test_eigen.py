@@ -23,7 +23,7 @@ def test_figure_1() -> None:
 
 
 def test_figure_2() -> None:
-    """The only absolute errors of the paper's text: noise on the answers 47.78, identity 45.36, wavelet 34.62, eigen-design 29.79, and 29.18
+    """The only absolute errors of the paper's text: noise on answers 47.78, identity 45.36, wavelet 34.62, eigen-design 29.79, and 29.18
     that none is below. Their scale is 4 (2 log2(2 / delta))^1/2 at delta = 0.0001; the paper's matrix of the design is rounded."""
     workload = explicit(AM_FIGURE_1.astype(float))
     scale = 4 * np.sqrt(2 * np.log2(2 / 1e-4) / AM_FIGURE_1.shape[0])
