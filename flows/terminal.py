@@ -133,7 +133,7 @@ def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None 
 
 
 def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, unit: str | None, *, first: bool) -> str:
-    """'Gaussian: 52 more releases like this one with RMSE 4.2 visits'; only the first kind says of what."""
+    """'Gaussian: 52 more releases like this one with RMSE 4.2 visits, 0.019 of the cap'; only the first kind says of what."""
     rmse, least = row["rmse"], row["rmse_at_least"]
     error = (
         f" with RMSE {rmse:.4g} {unit}"
@@ -144,7 +144,8 @@ def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, unit:
     )
     if more is None:
         return f"{row['noise']}: the whole cap holds {row['releases']:,}{' releases like this one' if first else ''}{error}"
-    return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}"
+    takes = f", {row['share_of_cap']:.3g} of the cap" if "share_of_cap" in row else ""
+    return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}{takes}"
 
 
 def print_targets(certificate: Mapping[str, Any]) -> None:

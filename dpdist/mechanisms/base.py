@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
 from dpdist.strategies.base import OnStep, Strategy
@@ -27,6 +28,8 @@ BOTH = GAUSSIAN | LAPLACE
 REACH_BYTES = 8 * 2**30
 REACH = Limits(REACH_BYTES, 1800.0, whose="without 'limits' 'auto' takes up to")
 """What ``auto`` spends where the spec says nothing: 8 GiB, and half an hour of the nominal processor."""
+SOON = Limits(REACH_BYTES, 30.0, whose="to compare it without a proof 'auto' takes up to")
+"""What it spends on each mechanism that may be better for persons in several cells, or that is a baseline beside what is fast."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class AutoComparison:
     """What ``auto`` decides by: a function of the workload and the limits alone, so that every machine chooses the same.
 
     Attributes:
-        best: the mechanism whose optimum is certified for this workload: no other can have less error.
+        best: the mechanism whose optimum is certified for what is asked: no other can have less error.
     """
 
     workload: Workload
@@ -133,13 +136,23 @@ class AutoComparison:
     best: Mechanism | None = None
 
     @property
+    def optimality(self) -> Optimality:
+        """What a proof has to be about for other mechanisms to be dropped."""
+        return Optimality(self.workload, self.setting.moved, self.norm)
+
+    @property
     def cells(self) -> int:
         """Number of cells."""
         return self.workload.shape[1]
 
-    def out_of_reach(self, needs: Effort) -> str | None:
+    def out_of_reach(self, needs: Effort, reach: Limits = REACH) -> str | None:
         """Why an optimisation does not fit into what the spec allows, and where it says nothing into what ``auto`` spends."""
-        return self.limits.exceeded_by(needs) or self.limits.besides(REACH).exceeded_by(needs)
+        return self.limits.exceeded_by(needs) or self.limits.besides(reach).exceeded_by(needs)
+
+    @property
+    def beside(self) -> Limits:
+        """What ``auto`` spends on a mechanism that it compares without need: little, unless what is asked is about one cell each."""
+        return REACH if self.optimality.of_one_cell and not self.special else SOON
 
     @property
     def special(self) -> bool:
@@ -188,15 +201,17 @@ class Mechanism(ABC):
         """Why the mechanism cannot answer a workload, in a sentence; None if it can."""
         return None
 
-    def certifies(self, question: AutoComparison) -> bool:
-        """Whether its strategy is the certified optimum, so that others need not be compared."""
-        return False
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        """What the strategy that it plans for a release is the certified optimum of; None where nothing is certified beforehand."""
+        return None
 
     def passed_over(self, question: AutoComparison) -> str | None:
         """Why ``auto`` does not compare a mechanism that could answer; None if it does."""
-        return beaten(self, question)
+        return beaten(self, question) or question.out_of_reach(
+            self.effort(question.workload, question.setting), question.beside
+        )
 
-    def effort(self, workload: Workload) -> Effort:
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
         """What optimising takes: nothing for closed forms."""
         return Effort(workload.shape[1], 0, 0, 0.0) if self.optimiser is None else effort(workload, self.optimiser)
 
@@ -244,18 +259,15 @@ class Mechanism(ABC):
         """The same, where there is memory for it."""
 
 
+CANNOT_BEAT = "cannot beat "
+"""How the reason begins that a proof gives."""
+
+
 def beaten(mechanism: Mechanism, question: AutoComparison) -> str | None:
-    """Why a mechanism need not be compared with a certified optimum."""
+    """Why a mechanism need not be compared with an optimum that is certified for the very queries, neighbours and noise."""
     if question.best is None or question.best.name == mechanism.name:
         return None
-    return f"cannot beat {question.best.name!r}, which is certified; ask for it by name to compare"
-
-
-def only_for_streams(question: AutoComparison) -> str | None:
-    """Why a mechanism that measures step by step is not compared where all steps are measured at once."""
-    if question.setting.stream:
-        return None
-    return "measures steps one after the other, which only a stream needs; ask for it by name"
+    return f"{CANNOT_BEAT}{question.best.name!r}, which is certified; ask for it by name to compare"
 
 
 def takes_long(cells: int = DENSE_CELLS) -> str:

@@ -8,15 +8,19 @@ from functools import partial
 
 from dpdist.arrays.workspace import Workspace
 from dpdist.mechanisms.base import (
+    ALONE,
     DENSE_CELLS,
+    REACH,
     AutoComparison,
     Mechanism,
     PlanWorkspace,
     Request,
-    only_for_streams,
+    Setting,
+    beaten,
     takes_long,
 )
 from dpdist.mechanisms.kept import kept_dense, name_for, name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.strategies.bands import Visitors, answers_in_bands, banded
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.buffers import buffered, is_growing_sum
@@ -30,17 +34,17 @@ from dpdist.strategies.filters import (
     through_horizons,
 )
 from dpdist.strategies.lower_factors import continued, of_one_series, over_series, triangular
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.needs import Effort, Limits, effort
 from dpdist.strategies.person_bands import persons_in_bands
 from dpdist.strategies.representations import DenseStrategy, FilterStrategy
 from dpdist.strategies.visits import answers_visits, persons_by_step
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_dyadic, is_long
 
-STREAM_STEPS = 1024
-"""Up to here ``auto`` compares it for streams: every release of one takes a matrix over pairs of steps, 8 MiB each."""
 SQUARES = 32
 """Arrays over pairs of steps that the optimum and its triangular factor take, or a factor in bands and the memory of its search."""
+STREAM_REACH = Limits(2**28 + 2**20, 60.0, whose="beside a filter of equal shape 'auto' takes up to")
+"""What ``auto`` spends on a triangular matrix where a filter answers, too: every release of a stream reads it anew, 8 MiB of 256."""
 
 
 class Convolution(Mechanism):
@@ -55,8 +59,8 @@ class Convolution(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_convolution(workload) else "the workload asks for more than filters along one attribute"
 
-    def certifies(self, question: AutoComparison) -> bool:
-        return is_dyadic(question.workload)
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        return Optimality(question.workload) if is_dyadic(question.workload) else None
 
     def passed_over(self, question: AutoComparison) -> str | None:
         return None
@@ -73,9 +77,6 @@ class OfThePast(Mechanism):
 
     streams = True
     extends = True
-
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return only_for_streams(question)
 
     def through(self, request: Request, arrays: Workspace, made: Callable[[Workload], FilterStrategy]) -> Strategy:
         """A filter over every horizon up to the present one, each after the former."""
@@ -139,8 +140,8 @@ class Banded(OfThePast):
 
     def passed_over(self, question: AutoComparison) -> str | None:
         if question.setting.moved.participations is None:
-            return "is for persons in several steps of a stream; ask for it by name"
-        return only_for_streams(question)
+            return "is for persons in several steps of a series; ask for it by name"
+        return beaten(self, question)
 
     def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
         arrays, moved = work.arrays(stored=False), request.setting.moved
@@ -158,11 +159,10 @@ class Triangular(OfThePast):
         return None if answers_growing(workload) else "the workload is not one filter of the past whose present counts"
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        if question.setting.stream and question.cells > STREAM_STEPS and has_square_root(question.workload):
-            return takes_long(STREAM_STEPS)
-        return only_for_streams(question) or question.limits.exceeded_by(self.effort(question.workload))
+        needs, alone = self.effort(question.workload, question.setting), has_square_root(question.workload)
+        return beaten(self, question) or question.out_of_reach(needs, STREAM_REACH if alone else REACH)
 
-    def effort(self, workload: Workload) -> Effort:
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
         line = of_one_series(workload)
         needs = effort(line, "coa")
         return replace(needs, memory_bytes=max(needs.memory_bytes, 8 * SQUARES * needs.cells**2))

@@ -6,21 +6,22 @@ import math
 from functools import partial
 
 from dpdist.mechanisms.base import (
+    ALONE,
     BOTH,
-    DENSE_CELLS,
     LAPLACE,
     REACH,
+    SOON,
     AutoComparison,
     Mechanism,
     PlanWorkspace,
     Request,
+    Setting,
     beaten,
-    takes_long,
     takes_much,
 )
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.fixed import gaussian, hierarchical, identity, laplace, nodes, wavelet
-from dpdist.strategies.needs import NOMINAL_RATE, worst_row_bytes
+from dpdist.strategies.needs import EIGENDECOMPOSITION_PRODUCTS, NOMINAL_RATE, Effort, worst_row_bytes
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_cells
 
@@ -92,8 +93,12 @@ class OfOrder(Mechanism):
     noises = BOTH
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        small = question.cells <= DENSE_CELLS and not question.special
-        return beaten(self, question) or (None if small else takes_long())
+        return beaten(self, question) or question.out_of_reach(self.effort(question.workload), SOON)
+
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
+        """The cost takes an eigen-decomposition over the cells."""
+        cells = workload.shape[1]
+        return Effort(cells, cells, self.planning_bytes(workload), EIGENDECOMPOSITION_PRODUCTS)
 
 
 class Wavelet(OfOrder):

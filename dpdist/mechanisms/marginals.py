@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from dpdist.grids.terms import subsets
-from dpdist.mechanisms.base import REACH, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_much
+from dpdist.mechanisms.base import (
+    ALONE,
+    REACH_BYTES,
+    AutoComparison,
+    Mechanism,
+    PlanWorkspace,
+    Request,
+    Setting,
+    beaten,
+    takes_much,
+)
 from dpdist.mechanisms.kept import kept_terms, name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.fixed import identity
+from dpdist.strategies.fixed import gaussian, identity
 from dpdist.strategies.marginal_optima import bmax, datacube, fourier, marginal_minimax, marginal_optimum, marginal_weights
-from dpdist.strategies.needs import Effort, residual_bytes
+from dpdist.strategies.needs import Effort, Limits, effort, residual_bytes
 from dpdist.strategies.proofs import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
+
+AT_ONCE = Limits(REACH_BYTES, 1.0, whose="beside what is as good 'auto' takes up to")
+"""What residual rows may take where noise on cells has as little error, and those of baselines."""
 
 
 class OfMarginals(Mechanism):
@@ -27,7 +42,8 @@ class OfMarginals(Mechanism):
         return None if is_marginals(workload) else "the workload asks for more than marginals"
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        return takes_much(self.planning_bytes(question.workload))
+        rows = effort(question.workload, "marginals")
+        return takes_much(self.planning_bytes(question.workload)) or question.out_of_reach(rows, AT_ONCE)
 
 
 class Marginals(OfMarginals):
@@ -38,23 +54,27 @@ class Marginals(OfMarginals):
     worst = True
     optimiser = "marginals"
 
-    def certifies(self, question: AutoComparison) -> bool:
-        return not takes_over(question.workload, self.planning_bytes(question.workload))
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        taken_over = takes_over(question.workload, self.planning_bytes(question.workload))
+        return None if taken_over else Optimality(question.workload)
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or (None if self.certifies(question) else super().passed_over(question))
+        beside = question.beside if question.optimality.of_one_cell else AT_ONCE
+        return beaten(self, question) or question.out_of_reach(self.effort(question.workload), beside)
 
-    def effort(self, workload: Workload) -> Effort:
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
         rows = super().effort(workload)
-        return Effort(workload.domain.cells, workload.domain.cells, 2**20, 0.0) if _of_cells(workload, rows) else rows
+        cells = Effort(workload.domain.cells, workload.domain.cells, 2**20, 0.0)
+        return rows if _directly(workload, rows) is None else cells
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         fits = self.planning_bytes(workload) <= memory_bytes
         return "'marginals' (the same optimum in closed form)" if fits else None
 
     def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
-        if _of_cells(request.workload, super().effort(request.workload)):
-            return _cells(request.workload, worst=request.worst)
+        shortcut = _directly(request.workload, super().effort(request.workload))
+        if shortcut is not None:
+            return shortcut(request.workload, worst=request.worst)
         if not request.worst:
             return marginal_optimum(request.workload)
         work.tell("optimising marginals")
@@ -95,18 +115,37 @@ class DataCube(OfMarginals):
         return datacube(request.workload)
 
 
-def _of_cells(workload: Workload, rows: Effort) -> bool:
-    """Whether noise on every cell is the optimum, because only whole tables are asked for, and residual rows are out of reach.
+def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | None:
+    """What answers one table, of all attributes or of some, without any array: noise on its cells is the optimum.
 
     Releases of smaller tables have measured residual rows, which have the same errors, since the first version.
 
     Args:
         rows: what residual rows take.
     """
-    everything = tuple(range(len(workload.domain.shape)))
-    if any(block.asked_axes != everything for block in workload.blocks):
-        return False
-    return REACH.exceeded_by(rows) is not None
+    tables = {block.asked_axes for block in workload.blocks}
+    if len(tables) != 1 or AT_ONCE.exceeded_by(rows) is None:
+        return None
+    if tables == {tuple(range(len(workload.domain.shape)))}:
+        return _cells
+    return _table if len(workload.blocks) == 1 else None
+
+
+def _table(workload: Workload, *, worst: bool) -> Strategy:
+    """A = W, the cells of one table: every column has one entry, and all singular values are equal."""
+    found = gaussian(workload)
+    assert found.workload_cost is not None
+    if not worst:
+        return replace(found, name="marginals", lower_bound=found.workload_cost * (1 - 1e-12))
+    return replace(found, name="marginals", solve=_largest(workload))
+
+
+def _largest(workload: Workload) -> Solve:
+    """That the largest error of one table is least where its cells have equal noise."""
+    largest = max(workload.blocks, key=lambda block: block.weight)
+    answers = ((float(block is largest) / block.queries, (None,) * len(block.axes)) for block in workload.blocks)
+    proof = LargestBound(DualWeights("equal"), tuple(answers))
+    return Solve("marginals, least largest error", "converged", (Step(1, largest.weight**2, 1e-12),), largest=proof)
 
 
 def _cells(workload: Workload, *, worst: bool) -> Strategy:
@@ -115,8 +154,4 @@ def _cells(workload: Workload, *, worst: bool) -> Strategy:
     assert found.workload_cost is not None
     if not worst:
         return replace(found, name="marginals", lower_bound=found.workload_cost * (1 - 1e-12))
-    largest = max(workload.blocks, key=lambda block: block.weight)
-    answers = ((float(block is largest) / block.queries, (None,) * len(block.axes)) for block in workload.blocks)
-    proof = LargestBound(DualWeights("equal"), tuple(answers))
-    record = Solve("marginals, least largest error", "converged", (Step(1, largest.weight**2, 1e-12),), largest=proof)
-    return replace(found, name="marginals", solve=record)
+    return replace(found, name="marginals", solve=_largest(workload))

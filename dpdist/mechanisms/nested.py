@@ -8,6 +8,7 @@ from typing import Any
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request, beaten
 from dpdist.mechanisms.kept import name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.needs import effort
@@ -33,13 +34,13 @@ class Nested(Mechanism):
             return str(reason)
         return None
 
-    def certifies(self, question: AutoComparison) -> bool:
+    def proves(self, question: AutoComparison) -> Optimality | None:
         """Where the optimum over all cells is out of reach and this one is not."""
         if question.special or self.refuses(question.workload) is not None:
-            return False
+            return None
         if question.out_of_reach(effort(question.workload, "coa")) is None:
-            return False
-        return question.out_of_reach(self.effort(question.workload)) is None
+            return None
+        return Optimality(question.workload) if question.out_of_reach(self.effort(question.workload)) is None else None
 
     def passed_over(self, question: AutoComparison) -> str | None:
         return beaten(self, question) or question.out_of_reach(self.effort(question.workload))

@@ -10,9 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.mechanisms.base import (
+    ALONE,
     BOTH,
     DENSE_CELLS,
     LAPLACE,
+    SOON,
     AutoComparison,
     Mechanism,
     PlanWorkspace,
@@ -22,27 +24,28 @@ from dpdist.mechanisms.base import (
     takes_long,
 )
 from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_dense, name_for, name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.completion import completed_design
 from dpdist.strategies.eigen_queries import eigen_design
 from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.fixed import nodes
-from dpdist.strategies.groups import answers_persons, persons_by_cell
+from dpdist.strategies.groups import persons_by_cell
 from dpdist.strategies.learnt_products import p_identity
-from dpdist.strategies.needs import effort, worst_row_bytes
+from dpdist.strategies.needs import FULL_RANK_PRODUCTS, Effort, effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_dyadic, is_filters, is_long
+from dpdist.workloads.kinds import is_cells, is_dyadic, is_long
 
-PERSONS_SQUARES = 12
-"""Arrays over pairs of cells that the optimum for persons takes."""
 LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, where the rank is low; else it must be asked for."""
 LEARNT_CELLS = 1024
 """Up to here ``auto`` optimises p-Identity, which takes seconds; beyond, it must be asked for."""
+APPROXIMATES = "approximates the program that 'coa' solves; ask for it by name to compare"
 BEATEN = (
     "takes long, and 'p-identity' is as good for workloads of a rank above half the cells; ask for it by name to compare"
 )
@@ -65,24 +68,33 @@ class Coa(WrittenRows):
     worst = True
     optimiser = "coa"
 
-    def certifies(self, question: AutoComparison) -> bool:
-        workload = question.workload
-        if is_dyadic(workload) or (is_filters(workload) and question.cells > DENSE_CELLS):
-            return False
-        return question.out_of_reach(self.effort(workload)) is None
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        """For persons in several cells a gap is not known beforehand, unless all cells are alike."""
+        workload, setting = question.workload, question.setting
+        if is_dyadic(workload) or self.exceeds(question) is not None:
+            return None
+        if not self.knows_persons(workload, setting):
+            return Optimality(workload)
+        return Optimality(workload, setting.moved) if is_cells(workload) else None
+
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
+        return effort(workload, "persons" if self.knows_persons(workload, setting) else "coa")
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        reason = beaten(self, question)
-        if reason is not None or self.certifies(question):
-            return reason
-        beyond = None if question.special else question.out_of_reach(self.effort(question.workload))
-        return beyond or takes_long()
+        return beaten(self, question) or self.exceeds(question)
+
+    def exceeds(self, question: AutoComparison) -> str | None:
+        """Why its solve is out of reach. Formulas have an optimum in closed form: this one is a baseline beside it."""
+        if is_dyadic(question.workload):
+            cells = question.cells
+            return question.out_of_reach(Effort(cells, cells, 6 * 8 * cells**2, FULL_RANK_PRODUCTS), SOON)
+        return question.out_of_reach(self.effort(question.workload, question.setting))
 
     def needed_bytes(self, request: Request) -> int:
         if request.worst:
             return effort(request.workload, "worst").memory_bytes
         if self.knows_persons(request.workload, request.setting):
-            return PERSONS_SQUARES * 8 * request.workload.shape[1] ** 2
+            return effort(request.workload, "persons").memory_bytes
         return super().needed_bytes(request)
 
     def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
@@ -107,9 +119,9 @@ class Coa(WrittenRows):
         return found
 
     def knows_persons(self, workload: Workload, setting: Setting) -> bool:
-        """Whether the optimum is that for persons in several cells, whose records are counted."""
+        """Whether the optimum is that for persons in several cells, whose records are counted: else it is that for one record."""
         several = setting.moved.groups > 1 and not setting.moved.signed and workload.domain.whole_records
-        return several and not is_long(workload) and answers_persons(workload)
+        return several and not is_long(workload) and SOON.exceeded_by(effort(workload, "persons")) is None
 
 
 class Eigen(WrittenRows):
@@ -118,10 +130,6 @@ class Eigen(WrittenRows):
     name = "eigen"
     summary = "the best weights for the workload's eigenvectors, by groups of them for many cells"
     optimiser = "eigen"
-
-    def passed_over(self, question: AutoComparison) -> str | None:
-        reason = beaten(self, question) or (takes_long() if question.special else None)
-        return reason or question.out_of_reach(self.effort(question.workload))
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         needed = self.effort(workload).memory_bytes
@@ -137,13 +145,17 @@ class Eigen(WrittenRows):
         """The design is solved once for each workload and way of separation; groups are solved by the workers."""
         workload = request.workload
         group = request.group_size or (None if request.principal else default_group(workload))
-        name = name_of(workload, f"eigen-{group}-{request.principal}-{request.tolerance:g}")
+        completed = group is None and request.principal is None
+        kind = "completed" if completed else f"{group}-{request.principal}"
+        name = name_of(workload, f"eigen-{kind}-{request.tolerance:g}")
 
         def solve() -> Strategy:
             gram = work.gram(workload)
             if group is not None:
                 return work.separated(gram, f"scratch/{name}", group_size=group, tolerance=request.tolerance)
             work.tell("weighting eigen-queries")
+            if completed:
+                return work.largest(partial(completed_design, tolerance=request.tolerance), gram)
             return work.largest(partial(eigen_design, principal=request.principal, tolerance=request.tolerance), gram)
 
         return kept_dense(work, name, self.name, solve)
@@ -192,8 +204,10 @@ class LowRank(OfGram):
     doing = "optimising a low-rank strategy"
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        if question.norm == "l2" or question.cells > LOW_RANK_CELLS:
-            return beaten(self, question) or takes_long(LOW_RANK_CELLS)
+        if question.norm == "l2":
+            return beaten(self, question) or APPROXIMATES
+        if question.cells > LOW_RANK_CELLS:
+            return takes_long(LOW_RANK_CELLS)
         return beaten(self, question) or (None if _of_low_rank(question.workload) else BEATEN)
 
     def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
@@ -219,7 +233,7 @@ class Smoothing(OfGram):
     supports_fractional_records = False
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or "approximates the program that 'coa' solves; ask for it by name to compare"
+        return beaten(self, question) or APPROXIMATES
 
     def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
         return smoothing

@@ -40,7 +40,7 @@ def considered(
     mechanism: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting: Setting = ALONE
 ) -> tuple[str, ...]:
     """The mechanisms that are compared, a certified optimum first. A function of what is asked alone: every machine chooses
-    the same. Where a closed form or a product is optimal, the general optimiser cannot win and is not run."""
+    the same. Others are dropped only where the optimum is certified for the very queries, neighbours and noise."""
     if mechanism != AUTO:
         return (mechanism,)
     question = _question(norm, workload, limits, setting)
@@ -69,7 +69,7 @@ def is_able(name: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMIT
 def _question(norm: Norm, workload: Workload, limits: Limits, setting: Setting) -> AutoComparison:
     asked = AutoComparison(workload, norm, limits, setting)
     able = (each for each in REGISTRY.values() if _cannot(each, asked) is None)
-    return replace(asked, best=next((each for each in able if each.certifies(asked)), None))
+    return replace(asked, best=next((each for each in able if each.proves(asked) == asked.optimality), None))
 
 
 def _cannot(mechanism: Mechanism, question: AutoComparison) -> str | None:

@@ -19,6 +19,7 @@ from dpdist.mechanisms.base import (
     takes_long,
 )
 from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_terms, name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.learnt_products import p_identity_products
@@ -35,8 +36,9 @@ from dpdist.strategies.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.pure_marginals import unmeasurable, weighted_marginals
 from dpdist.strategies.representations import TermStrategy
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import filters_of, is_dyadic, is_filters, is_product, is_separable
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_marginals, is_product, is_separable
 
+ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
 TAKES_LONG = "an attribute has so many values that their optimum takes long; ask for it by name"
 
 
@@ -53,16 +55,22 @@ class KroneckerMechanism(Mechanism):
     def refuses(self, workload: Workload) -> str | None:
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"
 
-    def certifies(self, question: AutoComparison) -> bool:
-        workload = question.workload
-        if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
-            return False
-        if takes_over(workload, self.planning_bytes(workload)):
-            return False
-        return not is_filters(workload) or filters_of(workload)[0].n <= DENSE_CELLS
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        return Optimality(question.workload) if self._left(question) is None else None
 
     def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or (None if self.certifies(question) else takes_long())
+        return beaten(self, question) or self._left(question)
+
+    def _left(self, question: AutoComparison) -> str | None:
+        """What else answers a product, or why its optima are out of reach."""
+        workload = question.workload
+        if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
+            return "of one factor it is 'coa'; ask for it by name to compare"
+        if not question.optimality.of_one_cell and is_marginals(workload):
+            return "measures the cells of one table, as 'gaussian' does; ask for it by name to compare"
+        if takes_over(workload, self.planning_bytes(workload)):
+            return "has the same optimum as 'symmetric', which takes less; ask for it by name"
+        return question.out_of_reach(self.effort(workload)) if is_filters(workload) else None
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         needed = self.planning_bytes(workload)
@@ -108,13 +116,17 @@ class Residual(OfUnions):
 
     def passed_over(self, question: AutoComparison) -> str | None:
         alone = len(question.workload.domain.shape) == 1
-        told = beaten(self, question) or (takes_long() if alone or question.special else None)
-        return told or (None if self.fits(question.workload, REACH_BYTES) else TAKES_LONG)
+        told = beaten(self, question) or (ALONE_OR_SPECIAL if alone or question.special else None)
+        soon = self._seconds(question.workload) <= (question.beside.seconds or 0.0)
+        return told or (None if soon and self.fits(question.workload, REACH_BYTES) else TAKES_LONG)
+
+    def _seconds(self, workload: Workload) -> float:
+        """Of the nominal processor: the optima of single attributes."""
+        return self.solves * FULL_RANK_PRODUCTS * 2.0 * max(workload.domain.shape) ** 3 / NOMINAL_RATE
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether there are several attributes, whose optima by themselves take no longer than ``auto`` spends."""
-        seconds = self.solves * FULL_RANK_PRODUCTS * 2.0 * max(workload.domain.shape) ** 3 / NOMINAL_RATE
-        soon = len(workload.domain.shape) > 1 and seconds <= (REACH.seconds or 0.0)
+        soon = len(workload.domain.shape) > 1 and self._seconds(workload) <= (REACH.seconds or 0.0)
         return soon and super().fits(workload, memory_bytes)
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:

@@ -8,6 +8,7 @@ from functools import partial
 from dpdist.grids.base import HELD_COPIES
 from dpdist.mechanisms.base import REACH, REACH_BYTES, AutoComparison, Mechanism, PlanWorkspace, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_symmetric, name_of
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.exchangeable import symmetric
 from dpdist.strategies.needs import effort
@@ -58,14 +59,14 @@ class Symmetric(Mechanism):
         parts = most_components(codes)
         return f"its symmetry gives {parts:,} parts, more than {MOST_COMPONENTS:,}" if parts > MOST_COMPONENTS else None
 
-    def certifies(self, question: AutoComparison) -> bool:
+    def proves(self, question: AutoComparison) -> Optimality | None:
         """Where the optimum over all cells is out of reach and this one is not."""
         if question.special or self.refuses(question.workload) is not None:
-            return False
+            return None
         dense = effort(question.workload, "coa")
         if REACH.exceeded_by(dense) is None or question.limits.exceeded_by(dense) is not None:
-            return False
-        return self._too_large(question) is None
+            return None
+        return None if self._too_large(question) else Optimality(question.workload)
 
     def passed_over(self, question: AutoComparison) -> str | None:
         reason = beaten(self, question)

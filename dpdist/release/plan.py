@@ -16,11 +16,10 @@ from dpdist.grids.fitted_tables import few_cells
 from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
-from dpdist.mechanisms.base import not_long
 from dpdist.mechanisms.kept import name_for
-from dpdist.mechanisms.optimised import Coa
+from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.planner import best, candidates, considered, of_worst, planned_effort
-from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.mechanisms.registry import REGISTRY, mechanism_of
 from dpdist.operators import Matrix
 from dpdist.page import notebook
 from dpdist.page.certificate import Claims
@@ -41,15 +40,14 @@ from dpdist.release.which_noise import WhichNoise, too_many, which_noise
 from dpdist.spec import Job
 from dpdist.spec.output import PostprocessSpec
 from dpdist.spec.queries.importance import ErrorTarget
+from dpdist.stability import ONE_RECORD
 from dpdist.strategies import Strategy
+from dpdist.strategies.groups import cells_bound
 from dpdist.strategies.proofs import PersonsBound
 from dpdist.strategies.visits import bounds_steps, steps_bound
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_long
+from dpdist.workloads.kinds import is_cells, is_long
 
-COA = Coa()
-BY_PERSONS = (COA.name, "identity")
-"""The mechanism that knows the optimum for persons, and the one that measures every cell by itself: what a person adds is orthogonal."""
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
 MUCH_NOISE = 100_000
@@ -261,21 +259,11 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
 
 
 def _names(job: Job, norm: Norm) -> tuple[str, ...]:
-    """The mechanisms that are compared. A certificate for one record is none for persons in several cells.
-
-    Of these each cell by itself tells little, and the optimum for persons is known where there are few cells.
-    """
+    """The mechanisms that are compared. The largest error is made least for single records, whatever persons are."""
     asked, setting = job.workload, job.setting
-    names = considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
-    if asked.mechanism != AUTO or asked.objective != "total" or setting.moved.groups == 1 or setting.stream:
-        return names
-    more = [each for each in map(mechanism_of, BY_PERSONS) if each.name not in names and norm in each.noises]
-    if not COA.knows_persons(asked.queries, setting):
-        more = [each for each in more if each.name != COA.name]
-    return (
-        *names,
-        *(each.name for each in more if each.cannot(asked.queries) is None and not not_long(each, asked.queries)),
-    )
+    if asked.objective == "worst":
+        setting = replace(setting, moved=ONE_RECORD)
+    return considered(asked.mechanism, norm, asked.queries, asked.limits, setting)
 
 
 def _fitting(job: Job, compared: list[Strategy], grid_of: Callable[[Strategy], Grid]) -> list[Strategy]:
@@ -292,9 +280,9 @@ def _fitting(job: Job, compared: list[Strategy], grid_of: Callable[[Strategy], G
 
 
 def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy], Grid]) -> dict[str, float]:
-    """How far one change moves what each strategy measures, over how far one record does, where a person is in several cells or steps."""
+    """How far one change moves what each strategy measures, over how far one record does, where it moves more than one cell."""
     moved = job.moved
-    if not (moved.groups > 1 or moved.participations is not None or job.measured.totals):
+    if moved.participations is None and not job.measured.totals and Optimality(job.workload.queries, moved).of_one_cell:
         return {}
     grids = ((strategy, grid_of(strategy)) for strategy in compared)
     return {strategy.name: grid.sensitivity / column(strategy, grid) for strategy, grid in grids}
@@ -312,6 +300,8 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [each.persons for each in compared if each.persons is not None]
     queries, moved = job.workload.queries, job.moved
+    if not proofs and moved.groups > 1 and not moved.signed and job.measured.domain.whole_records and is_cells(queries):
+        proofs.append(cells_bound(queries, moved))
     if not proofs and job.guarantee.course.grows and job.setting.several and bounds_steps(queries):
         work = Planning(context)
 

@@ -69,13 +69,23 @@ class WhichNoise:
 
     def is_beaten(self, norm: Norm, planned: Sequence[Design]) -> bool:
         """Whether a kind of noise need not be planned for: what is not allowed where another kind answers the release, and what has, by
-        the bound of the others' certificates, more error than they."""
+        the bound of the others' certificates, more error than they. What may have less error at the release's own budget is planned for
+        all the same, and shown."""
         kind = Kind.hiding(norm)
-        if kind == self.charged:
+        if kind == self.charged or self._may_be_better(kind, planned):
             return False
         if kind not in self.allowed:
             return bool(planned)
         return any(self._at_least(kind, each, equal_share=True) >= self._at_share(each) for each in planned)
+
+    def _may_be_better(self, kind: Kind, planned: Sequence[Design]) -> bool:
+        """Whether a kind of noise of which the cap has room may have less error than Gaussian noise, whatever it leaves of the cap."""
+        others = [each for each in planned if each.gap is not None]
+        return (
+            kind == LAPLACE
+            and self.room(kind) > 0
+            and any(self._at_least(kind, each, equal_share=False) < each.variance for each in others)
+        )
 
     def facts(self, options: Sequence[Design], chosen: Kind) -> dict[str, Any]:
         """What a certificate says of the kinds of noise, and why one was chosen."""

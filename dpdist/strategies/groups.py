@@ -25,12 +25,11 @@ from dpdist.strategies.proofs import Cells, PersonsBound, entries_of_sizes
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.visits import best_chain
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import is_cells
 
-ALIKE_CELLS, UNLIKE_CELLS = 1024, 64
-"""Up to here the optimum is found: where all cells are alike, and elsewhere."""
-MANY_CELLS, BLENDS = 256, 10
-"""Up to here a strategy near it is, and between how many of two strategies it is looked for."""
+UNLIKE_CELLS = 64
+"""Up to here the optimum is found where cells are not alike; beyond, a strategy near it."""
+BLENDS = 10
+"""Between how many of two strategies it is looked for."""
 SCALE = 2**20
 """Of the whole numbers by which the longest person is bounded there."""
 CLIMBS = 24
@@ -47,7 +46,7 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     """The strategy of least total error for persons who have records in up to ``moved.groups`` cells.
 
     Args:
-        workload: a workload over at most ``MANY_CELLS`` cells, ``ALIKE_CELLS`` where all are alike, or its gram, (n, n).
+        workload: a workload, (m, n), or its gram, (n, n).
         moved: in how many cells one person has records.
         tolerance: certified relative gap at which cutting planes stop; it is reached where the longest person is known, and not where more
             than ``UNLIKE_CELLS`` cells are not alike.
@@ -65,6 +64,8 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
         rounds = ROUNDS if cells <= UNLIKE_CELLS // 2 else ROUNDS // 2
         found = least_error(gram, _starts(cells, most), lambda x: _climbs(x, most), tolerance=tolerance, rounds=rounds)
         root, bound, gap = found.root, _proven(gram, found), found.longest - 1.0
+        if number_of_sets(cells, most) > LISTED_SETS:
+            root, bound, gap = _better(gram, most, (root, bound, gap), _of_many(gram, most))
     root = root / math.sqrt(float(np.einsum("ij,ij->j", root, root).max()))
     record = Solve(
         "persons", "converged" if gap <= max(tolerance, 1e-6) else "stalled", (Step(1, bound.lower_bound * (1 + gap), gap),)
@@ -73,10 +74,14 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
     return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=bound)
 
 
-def answers_persons(workload: Workload) -> bool:
-    """Whether the optimum for persons, or a strategy near it, is found: for few cells, or for more that are all alike."""
-    cells = workload.shape[1]
-    return cells <= MANY_CELLS or (cells <= ALIKE_CELLS and is_cells(workload))
+def _better(gram: Matrix, most: int, *found: tuple[Matrix, PersonsBound, float]) -> tuple[Matrix, PersonsBound, float]:
+    """The rows of the least error for the person who is proven to be the longest, and the largest bound, with the gap between these.
+
+    Where the sets of cells are too many to be gone through, the optimum may be for persons whose length is not proven closely.
+    """
+    errors = [_error(_definite(root.T @ root), gram, most) for root, _, _ in found]
+    bound = max((each for _, each, _ in found), key=lambda each: each.lower_bound)
+    return found[errors.index(min(errors))][0], bound, min(errors) / bound.lower_bound - 1.0
 
 
 def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
@@ -100,6 +105,28 @@ def _alike(gram: Matrix) -> tuple[float, float] | None:
 
 def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[Matrix, PersonsBound, float]:
     """Rows of a I - b J, the proof, and the gap."""
+    a, b, error = _alike_optimum(cells, most, alike, replaced=replaced)
+    mean = np.full((cells, cells), 1.0 / cells)
+    root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
+    bound = _bound_of_alike(cells, most, alike, b, replaced=replaced)
+    return root, bound, error / bound.lower_bound - 1.0
+
+
+def cells_bound(workload: Workload, moved: Distance) -> PersonsBound:
+    """What no strategy can beat for persons in several cells where every cell is asked for by itself, in closed form for any number.
+
+    Args:
+        workload: the cells, (n, n), each with the same weight.
+        moved: in how many cells one person has records.
+    """
+    cells, square = workload.shape[1], workload.blocks[0].weight ** 2
+    most, alike = min(moved.groups, cells), (square, square)
+    _, b, _ = _alike_optimum(cells, most, alike, replaced=moved.replaced)
+    return _bound_of_alike(cells, most, alike, b, replaced=moved.replaced)
+
+
+def _alike_optimum(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[float, float, float]:
+    """a and b of the least error, and that error."""
     differences, together = alike
 
     def steepest(b: float) -> float:
@@ -123,11 +150,7 @@ def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bo
     low, high = places[max(best - 1, 0)], places[min(best + 1, places.size - 1)]
     refined = scipy.optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-15})
     b = float(refined.x if refined.fun < errors[best] else places[best])
-    a = steepest(b)
-    mean = np.full((cells, cells), 1.0 / cells)
-    root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
-    bound = _bound_of_alike(cells, most, alike, b, replaced=replaced)
-    return root, bound, error(b) / bound.lower_bound - 1.0
+    return steepest(b), b, error(b)
 
 
 def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float, *, replaced: bool) -> PersonsBound:
@@ -168,20 +191,29 @@ def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
         return np.asarray(padded.reshape(fewer, spread, fewer, spread).sum(axis=(1, 3)))
 
     def error(precision: Matrix) -> float:
-        return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
+        return _error(precision, gram, most)
 
     chain, spread = best_chain(merged, cells, most, 1)
     proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, spread=spread)
     mean = proof.mean_square(cells)
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
     roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
-    one, other = sorted((_definite(root.T @ root) for root in roots), key=error)[:2]
-    one, other = one / _longest(one, most), other / _longest(other, most)
-    found = scipy.optimize.minimize_scalar(
-        lambda share: error(one + share * (other - one)), bounds=(0, 1), method="bounded", options={"maxiter": BLENDS}
-    )
-    best = min((one, one + float(found.x) * (other - one)), key=error)
+    best, *others = sorted((_definite(root.T @ root) for root in roots), key=error)
+    for each in others:
+        one, other = best / _longest(best, most), each / _longest(each, most)
+        found = scipy.optimize.minimize_scalar(
+            lambda share, one=one, other=other: error(one + share * (other - one)),
+            bounds=(0, 1),
+            method="bounded",
+            options={"maxiter": BLENDS},
+        )
+        best = min((one, one + float(found.x) * (other - one)), key=error)
     return scipy.linalg.cholesky(best), bound, error(best) / bound.lower_bound - 1.0
+
+
+def _error(precision: Matrix, gram: Matrix, most: int) -> float:
+    """The total variance for the person who is proven to be the longest."""
+    return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
 
 
 def _definite(precision: Matrix) -> Matrix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies import linear
 from dpdist.strategies.barrier import HESSIAN_CELLS
+from dpdist.strategies.completion import POWERS, completion_steps
 from dpdist.strategies.exchangeable import symmetry_for
 from dpdist.strategies.fixed import nodes
 from dpdist.strategies.marginal_optima import marginal_weights
@@ -28,6 +28,7 @@ from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
 
 Optimiser = Literal[
     "coa",
+    "persons",
     "worst",
     "newton",
     "eigen",
@@ -58,6 +59,12 @@ FULL_RANK_PRODUCTS = 30.0
 """Of a full-rank solve to 1e-6: 2.6 eigen-decompositions of about 8 products each and 8 products (benchmarks/optimisers.py)."""
 THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
 """Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
+PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
+"""Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
+RESIDUAL_PRODUCTS = 10.0
+"""Of the largest attribute's rows: columns are told apart and rows inverted once for each table."""
+EIGEN_ARRAYS, ERROR_PRODUCTS = 16, 8.0
+"""Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
@@ -199,6 +206,13 @@ def _of_worst(workload: Workload | Matrix) -> Effort:
     return Effort(cells, rank, 8 * doubles + 3 * ROW_BLOCK_BYTES + 2**20, products)
 
 
+def _of_eigen(workload: Workload | Matrix) -> Effort:
+    """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
+    cells = _size(workload)[0]
+    errors = 1.2 * len(POWERS) * completion_steps(cells)
+    return _of_arrays(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
+
+
 def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
     """So many arrays over pairs of cells, and so many products of them."""
     cells, rank, factored = _size(workload)
@@ -225,12 +239,12 @@ def _of_kronecker(workload: Workload | Matrix) -> Effort:
 
 
 def _of_marginals(workload: Workload | Matrix) -> Effort:
-    """A closed form over the residual basis."""
+    """A closed form over the residual basis, whose rows are rounded and inverted attribute by attribute."""
     assert isinstance(workload, Workload)
     shape = workload.domain.shape
     spaces = marginal_weights(workload)
-    rows = sum(math.prod(shape[axis] - 1 for axis in space) for space in spaces)
-    return Effort(workload.domain.cells, rows, residual_bytes(workload, spaces), 0.0)
+    largest = max((shape[axis] for space in spaces for axis in space), default=1)
+    return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
 
 
 def _of_products(workload: Workload | Matrix) -> Effort:
@@ -309,9 +323,10 @@ def worst_orbit_bytes(workload: Workload) -> int:
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "coa": _of_coa,
+    "persons": partial(_of_arrays, PERSONS_SQUARES, PERSONS_PRODUCTS),
     "worst": _of_worst,
     "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
-    "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
+    "eigen": _of_eigen,
     "low_rank": partial(_of_arrays, 22, 100 * 22.0),
     "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
     "p_identity_products": _of_products,

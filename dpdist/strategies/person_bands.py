@@ -30,6 +30,8 @@ from dpdist.workloads.kinds import line_of
 
 SHARPNESSES, STEPS = (20.0, 100.0, 500.0), 60
 """How much larger the largest weighs than the number of chains, in turn; and steps of L-BFGS for each."""
+FEWEST, WORK = 6, 2**30
+"""Steps of L-BFGS for each at least, and the steps of the series, cubed, times those of L-BFGS: for 512 steps 8, for 256 all."""
 STARTS = (-40.0, 0.0)
 """Logits of p with which the search begins: nothing in common beyond two separations, and half of the most."""
 NEVER = -1e300
@@ -122,7 +124,7 @@ class _RowSearch:
             value, gradient = self.logarithm(np.append(free, beside), sharpness)
             return value, gradient[: free.size]
 
-        options = {"maxiter": STEPS, "maxcor": 10}
+        options = {"maxiter": max(FEWEST, min(STEPS, WORK // self.persons.steps**3)), "maxcor": 10}
         free = entries[: entries.size - beside.size]
         found = scipy.optimize.minimize(objective, free, jac=True, method="L-BFGS-B", options=options)
         return float(found.fun), np.append(found.x, beside)
