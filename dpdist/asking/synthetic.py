@@ -179,7 +179,8 @@ class Tables:
         try:
             total, error = self._known.total
             if redrawn:
-                level = np.random.RandomState([self.seed >> 32, self.seed % 2**32, redrawn]).random_sample()
+                # five numbers: tables and attributes have seeds of three and four (``posterior_tables``), and numbers of their own
+                level = np.random.RandomState([self.seed >> 32, self.seed % 2**32, redrawn, 0, 0]).random_sample()
                 total += error * float(scipy.special.ndtri(level))
             tables = posterior_tables(self.axes, self.shape, max(total, 1e-9), self._table, self._sum, draw)
         except NotMeasured:

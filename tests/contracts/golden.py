@@ -20,6 +20,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from tests import small
 from tests.contracts.cases import CASES, Case
+from tests.properties.draws import Owned, owned_by, recorded
 
 FILE = Path(__file__).with_name("golden.json")
 SOLVED = Path(__file__).with_name("solved.npz")
@@ -50,8 +51,12 @@ def _key(name: str) -> str:
 
 
 def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engine | None = None) -> dict[str, Any]:
-    """Digests of the grid, of what the key is bound to and of the noisy integers, and the noise's scale."""
+    """Digests of the grid, of what the key is bound to and of the noisy integers, and the noise's scale.
+
+    No address of a key is read twice on the way, and none that the measurement does not own.
+    """
     found: dict[str, Any] = {}
+    owned: dict[str, Owned] = {}
 
     def step(name: str, work: Callable[[], Any]) -> Any:
         found[name] = work()
@@ -59,12 +64,15 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
             raise Stopped
         return found[name]
 
-    for through in case.through or (None,):
-        path = case.write(folder, neighbours, through)
-        try:
-            small.run(path, home, sizes=case.sizes, step=step, where=where)
-        except Stopped:
-            planned, (stored, _) = found["plan"], found["measure"]
+    with recorded() as draws:
+        for through in case.through or (None,):
+            path = case.write(folder, neighbours, through)
+            try:
+                small.run(path, home, sizes=case.sizes, step=step, where=where)
+            except Stopped:
+                planned, (stored, _) = found["plan"], found["measure"]
+            owned[planned.job.release] = owned_by(planned.grid)
+    draws.check(owned)
     assert planned.strategy.name == case.mechanism
     with opened(home) as ledger:
         receipt = ledger.receipt(planned.job.release)

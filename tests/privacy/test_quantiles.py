@@ -19,6 +19,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace import gaussian_equivalent
 from dpdist.privacy.quantiles import MISSED, QuantileRule, Runs, quantiles
 from tests.often import always
+from tests.privacy.enumeration import first_choices
 
 Records = tuple[int, ...]
 SIZE = 4
@@ -33,6 +34,14 @@ def counted(records: Records) -> tuple[np.ndarray, np.ndarray]:
 
 def logs(of: QuantileRule, records: Records) -> Iterator[np.ndarray]:
     """The logarithms of the probabilities of all values: of the quantile, of the lower end and of the upper one; ends of the range last."""
+    low, high, value = first_choices(lambda: of.chosen(*counted(records), bytes(32), 0))
+    for choice in (value, low, high):
+        weights = float(choice.rate) * choice.scores
+        yield weights - np.logaddexp.reduce(weights)
+
+
+def definition(of: QuantileRule, records: Records) -> Iterator[np.ndarray]:
+    """The same by the definition of the scores."""
     data, parts = np.array(records), of.at.denominator
     below, upto = (
         np.array([(data < v).sum() for v in range(of.size)]),
@@ -152,6 +161,14 @@ def test_runs_have_the_score_of_each_of_their_values(records: list[int], target:
     assert np.concatenate(
         [first + np.arange(times) for first, times in zip(runs.firsts, runs.times, strict=True)]
     ).tolist() == [*range(12)]
+
+
+@pytest.mark.parametrize("at", ATS)
+def test_choices_are_those_of_the_definition(at: Fraction) -> None:
+    of = one_of(at, Loss.laplace(Fraction(4)), moved=2)
+    for records in some_records(4):
+        for found, defined in zip(logs(of, records), definition(of, records), strict=True):
+            np.testing.assert_allclose(found, defined, rtol=1e-9, atol=1e-12)
 
 
 def test_choices_have_their_probabilities() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,20 +21,23 @@ from dpdist.privacy.distributions import Kind
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import story
+from dpdist.release.chosen import MADE, found_before
 from dpdist.release.context import Context, silent
 from dpdist.release.measure import draw
+from dpdist.release.private_bound import GroupsChoice, RecordsChoice
+from dpdist.release.private_choices import EdgesChoice, NameSelection
 from dpdist.release.story import Release
 from dpdist.release.workspace import StoredVector
 from dpdist.spec import load
 from tests import small
 from tests.often import always
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
+from tests.properties.draws import PURPOSES, Draws, owned_by, recorded
 from tests.readers import measured as exact_values
+from tests.release.test_found_in_turn import asked, purchases
 
 SHARDS = 4
 """Of every measurement here, the last one shorter where rows do not divide."""
-Draw = tuple[bytes, int, int]
-"""A key, and the addresses from and up to which it was drawn."""
 
 
 def shard_rows(rows: int) -> int:
@@ -40,21 +46,16 @@ def shard_rows(rows: int) -> int:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Draw]]:
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draws]:
     """Every draw that is made, and shards so small that every measurement has several."""
-    found: list[Draw] = []
-    plan, whole = Store.plan, Noise.draw
+    plan = Store.plan
 
     def in_small_shards(self: Store, name: str, shape: Any, dtype: Any, **options: Any) -> Any:
         return plan(self, name, shape, dtype, **{"shard_rows": shard_rows(shape[0]), **options})
 
-    def recorded(self: Noise, key: bytes, *, start: int = 0, count: int) -> Any:
-        found.append((bytes(key), start, start + count))
-        return whole(self, key, start=start, count=count)
-
     monkeypatch.setattr(Store, "plan", in_small_shards)
-    monkeypatch.setattr(Noise, "draw", recorded)
-    yield found
+    with recorded() as found:
+        yield found
     monkeypatch.undo()
 
 
@@ -124,20 +125,20 @@ def records() -> pa.Table:
         CASES,
     ),
 )
-def test_a_release_draws_every_address_once(case: str, home: Path, drawn: list[Draw]) -> None:
+def test_a_release_draws_every_address_once(case: str, home: Path, drawn: Draws) -> None:
     """One key; addresses that never meet; together one whole draw; and nothing else is in the measurement but exact integers."""
     mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
     done, handed = run(path, home)
     assert done.plan.strategy.name == mechanism
-    (key,) = {key for key, _, _ in drawn}
-    ranges = sorted((start, stop) for _, start, stop in drawn)
-    assert all(stop <= start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
+    drawn.check({done.job.release: owned_by(done.plan.grid)})
+    ranges = drawn.of(done.job.release)["noise"]
     if mechanism == "dawa":
         assert len(ranges) == 2  # one for what chooses the partition, one for its totals
         return
     rows = done.plan.grid.rows
     assert len(ranges) == -(-rows // shard_rows(rows)) > 1
+    (key,) = drawn.releases
     assert (ranges[0][0], ranges[-1][1]) == (0, rows)
     assert all(stop == start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
     store, counts = Store(home / "store"), handed["count"][0]
@@ -146,26 +147,23 @@ def test_a_release_draws_every_address_once(case: str, home: Path, drawn: list[D
     np.testing.assert_array_equal(measured - exact, done.plan.noise.draw(key, start=0, count=rows))
 
 
-def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: list[Draw]) -> None:
+def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: Draws) -> None:
     """Steps that were released are not drawn again; what is drawn for the next ones is not what was drawn for the first."""
-    keys = []
+    sizes = {}
     for number, through in enumerate((4, 8, 11)):
         changes = {**SERIES, "stream": {"name": "ages", "through": through}, "release": f"part-{number}"}
         table = small.records(400)
         kept = table.filter(pa.compute.less_equal(table["age"], through))
-        drawn.clear()
         _, handed = run(small.write(home.parent / f"data-{number}", table=kept, **changes), home)
-        size = Store(home / "store").read(handed["measure"][0]).size
-        (key,) = {key for key, _, _ in drawn}
-        ranges = sorted((start, stop) for _, start, stop in drawn)
-        assert np.concatenate([np.arange(*part) for part in ranges]).tolist() == list(range(size))
-        keys.append(key)
-    assert len(set(keys)) == 3
+        sizes[changes["release"]] = Store(home / "store").read(handed["measure"][0]).size
+    drawn.check({release: {"noise": [(0, size)]} for release, size in sizes.items()})
+    for release, size in sizes.items():
+        assert np.concatenate([np.arange(*part) for part in drawn.of(release)["noise"]]).tolist() == list(range(size))
 
 
 @pytest.mark.parametrize("form", ["in memory", "stored"])
 @pytest.mark.parametrize("kind", list(Kind))
-def test_shards_of_any_size_are_parts_of_one_draw(tmp_path: Path, form: str, kind: Any, drawn: list[Draw]) -> None:
+def test_shards_of_any_size_are_parts_of_one_draw(tmp_path: Path, form: str, kind: Any, drawn: Draws) -> None:
     store, noise, key = Store(tmp_path), Noise(kind, 1000), Secret(b"k" * 32)
     values = np.random.default_rng(0).integers(-50, 50, 11)
     kept = store.put("exact", values)
@@ -174,4 +172,54 @@ def test_shards_of_any_size_are_parts_of_one_draw(tmp_path: Path, form: str, kin
     whole = noise.draw(key.reveal(), start=0, count=values.size)
     np.testing.assert_array_equal(measured - values, whole)
     assert np.unique(whole).size > values.size - 3
-    assert len(drawn) == 4 + 1  # the shards, and this test's own
+    assert len(drawn.reads[key.reveal(), "noise"]) == SHARDS + 1  # the shards, and this test's own
+
+
+BINS = {"from": 0, "to": 60, "bins": 5, "share": 0.1}
+STEPS = {"rho": (False, "rho"), "rho, groups": (True, "rho"), "epsilon": (False, "pure")}
+"""Releases before which all is found that can be: whether a bound on groups, and the budget."""
+
+
+@pytest.mark.parametrize("case", always(["rho", "rho, groups"], STEPS))
+def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, drawn: Draws) -> None:
+    """Names, edges, bounds, ranges, what they leave out and quantiles: under keys of their own, none of which reads a number twice."""
+    groups, budget = STEPS[case]
+    found = asked(budget, groups=groups)
+    found["domain"]["wait"] = {"edges": "private", "selection": BINS}
+    done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
+    steps = [before for before, _ in found_before(done.job)]
+    drawn.check({each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.grid)})
+    lacking = {NameSelection} if budget == "pure" else set()
+    assert {type(each) for each in steps} == {*PURPOSES} - {RecordsChoice if groups else GroupsChoice} - lacking
+    for each in steps:  # as many as it owns, of all that is counted beforehand
+        if not isinstance(each, NameSelection | EdgesChoice):
+            ((stream, (owned,)),) = PURPOSES[type(each)](each).items()
+            reads = drawn.of(each.release)[stream]
+            assert np.concatenate([np.arange(*part) for part in reads]).tolist() == list(range(*owned))
+
+
+def test_every_budgeted_step_says_which_addresses_it_owns() -> None:
+    assert {*PURPOSES} == {*MADE.values()}
+
+
+def test_synthetic_records_read_no_key_and_no_seed_twice(home: Path, drawn: Draws) -> None:
+    """Whatever is made of a finished release is made of public seeds, and each of them gives numbers to one purpose."""
+    done = small.run(small.write(home.parent / "data", table=records(), mechanism="residual"), home)
+    before = {key: [*reads] for key, reads in drawn.reads.items()}
+    users: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    numbers = list[tuple[Any, ...]]()
+
+    class Recorded(np.random.RandomState):
+        def __init__(self, seed: Any) -> None:
+            users[tuple(seed)].add(sys._getframe(1).f_code.co_name)
+            numbers.append(tuple(seed))
+            super().__init__(seed)
+
+    with mock.patch.object(np.random, "RandomState", Recorded):
+        for redrawn in range(4):
+            numbers.clear()
+            done.synthetic(50, redrawn=redrawn)
+            assert len({*numbers}) == len(numbers)  # within one set no two purposes have the same
+            assert len(numbers) > 3 or redrawn == 0
+    assert drawn.reads == before
+    assert not [seed for seed, purposes in users.items() if len(purposes) > 1]

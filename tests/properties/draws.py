@@ -1,0 +1,124 @@
+"""One recorder under all draws of a release: which addresses of which key are read, and which a purpose owns."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from dpdist.grids.adaptive import TOTALS_FROM, AdaptiveGrid, interval_costs
+from dpdist.grids.base import Grid
+from dpdist.grids.rounds import RoundsGrid
+from dpdist.privacy import choosing, keys, sampler
+from dpdist.privacy.quantiles import CHOICES
+from dpdist.release.preliminary import Preliminary
+from dpdist.release.private_bound import BoundChoice, GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
+from dpdist.release.private_choices import EdgesChoice, NameSelection, QuantileChoice
+
+Addresses = tuple[int, int]
+"""From the first up to the last one, which is not among them."""
+Owned = dict[str, list[Addresses]]
+"""Of every stream of a key ("noise" or "choice"), the addresses that a purpose owns."""
+
+
+@dataclass
+class Draws:
+    """Everything that was read under keys of releases.
+
+    Attributes:
+        releases: whose key each is.
+        reads: of every key and stream the addresses that were read, in order.
+    """
+
+    releases: dict[bytes, str] = field(default_factory=dict)
+    reads: dict[tuple[bytes, str], list[Addresses]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, release: str) -> dict[str, list[Addresses]]:
+        """What was read for one charge, rising: its release has one key."""
+        (key,) = [key for key, name in self.releases.items() if name == release]
+        return {stream: sorted(reads) for (other, stream), reads in self.reads.items() if other == key}
+
+    def check(self, owned: dict[str, Owned]) -> None:
+        """No address of a key is read twice; each lies in what the purpose of its charge owns; every charge was drawn for.
+
+        Args:
+            owned: for every charge.
+        """
+        assert {key for key, _ in self.reads} == {*self.releases}  # under no other key, and under each of them
+        assert sorted(self.releases.values()) == sorted(owned)
+        for release, purpose in owned.items():
+            for stream, reads in self.of(release).items():
+                assert all(stop <= start for (_, stop), (start, _) in zip(reads, reads[1:], strict=False)), (release, stream)
+                for start, stop in reads:
+                    assert any(low <= start and stop <= high for low, high in purpose.get(stream, [])), (
+                        release,
+                        stream,
+                        start,
+                    )
+
+
+@contextmanager
+def recorded() -> Iterator[Draws]:
+    """Every read of a key's addresses, wherever it is made from: the two functions that derive numbers from a key are under it."""
+    found, derive, sample, uniform = Draws(), keys.release_key, sampler.samples, choosing._uniform
+
+    def derived(root: Any, **named: Any) -> Any:
+        key = derive(root, **named)
+        assert found.releases.setdefault(key.reveal(), named["release"]) == named["release"]
+        return key
+
+    def sampled(kind: Any, key: bytes, scale: Any, start: int, count: int, threads: int) -> Any:
+        found.reads[bytes(key), "noise"].append((start, start + count))
+        return sample(kind, key, scale, start, count, threads)
+
+    def chosen(key: bytes, number: int, bits: int) -> int:
+        reads = found.reads[bytes(key), "choice"]
+        if bits > choosing.FIRST_BITS:  # further digits of the number that was read last
+            assert reads[-1] == (number, number + 1)
+        else:
+            reads.append((number, number + 1))
+        return uniform(key, number, bits)
+
+    with (
+        mock.patch.object(keys, "release_key", derived),
+        mock.patch.object(sampler, "samples", sampled),
+        mock.patch.object(choosing, "_uniform", chosen),
+    ):
+        yield found
+
+
+def _of_bins(found: BoundChoice) -> Owned:
+    return {"noise": [(0, found.rule.firsts.size)]}
+
+
+def _of_quantiles(found: QuantileChoice) -> Owned:
+    groups = math.prod(each.shown for each in found.groups)
+    return {"choice": [(0, 2 * CHOICES * groups * sum(map(len, found.rule.of)))]}
+
+
+PURPOSES: dict[type[Preliminary], Callable[[Any], Owned]] = {
+    NameSelection: lambda found: {"noise": [(0, 2**32)]},  # one for every name of the records, however many they are
+    EdgesChoice: lambda found: {"choice": [(0, 2 * len(found.rule.splits))]},
+    RecordsChoice: _of_bins,
+    GroupsChoice: _of_bins,
+    RangeChoice: _of_bins,
+    LeftOutMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
+    QuantileChoice: _of_quantiles,
+}
+"""Which addresses each budgeted step owns under its key."""
+
+
+def owned_by(grid: Grid) -> Owned:
+    """Which addresses a measurement owns under the key of its release."""
+    if isinstance(grid, AdaptiveGrid):
+        costs = sum(each.size for each in interval_costs(np.zeros(grid.cells)))
+        return {"noise": [(0, costs), (TOTALS_FROM, TOTALS_FROM + 2 * grid.cells)]}
+    if isinstance(grid, RoundsGrid):
+        return {"noise": [(0, grid.rows)], "choice": [(0, len(grid.importances))]}
+    return {"noise": [(0, grid.rows)]}
