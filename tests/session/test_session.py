@@ -353,12 +353,6 @@ OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
         False,
     ),
     "a total": (dp.Persons("person", most_records=9), [dp.means("paid", between=(0, 10), most_per_person=20)], {}, False),
-    "rows that stay in a database": (
-        dp.Persons("person", missing="drop"),
-        [dp.marginals(1)],
-        {"records": {"sql": "SELECT * FROM a", "connection": "$A", "push_down": True}},
-        False,
-    ),
 }
 
 

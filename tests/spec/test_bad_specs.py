@@ -51,6 +51,11 @@ CHANGES = {
     "to 2^53": ("to: 11", "to: 9007199254740992", "only marginals and filters are answered"),
     "to 2^27": ("to: 11", "to: 134217728", "only marginals and filters are answered"),
     "huge width": ("to: 11", "to: 11\n    width: 99999999999999999999", "whole numbers lie between"),
+    "a database that counts": (
+        "path: records.parquet",
+        "sql: SELECT 1\n  push_down: true",
+        "line 4: the key 'records.push_down' was withdrawn: a database may take two texts for one",
+    ),
     "a yes for a text": ("- f\n", "- yes\n", "line 10: domain.sex.categories.0: text is needed, but YAML reads this value as yes or no"),
     "a date for a text": ("- f\n", "- 2026-01-05\n", "as a date; put it in quotes"),
     "a NUL in the place of the records": ("path: records.parquet", 'path: "a\\0b.parquet"', "without a NUL character is needed"),
