@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.errors import InvalidInput
 from dpdist.spec import Job, check_many_periods, load
 from dpdist.spec.yaml_text import SPEC_BYTES
 from flows.periods import Every, after, start_of
+from flows.public import NotGiven, UnofferedPeriod
 
 EARLIEST_ZONE = datetime.timedelta(hours=14)
 """A day is over in some time zone so long before it is over in UTC."""
-
-
-class NotGiven(InvalidSpec):
-    """No spec of the operator's folder has these bytes."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +79,13 @@ class Given:
         per = job.guarantee.cap.per
         every = self.every if per == "total" else cast(Every, per)
         if start_of(day, every) != day:
-            raise InvalidSpec(f"{day} is not the first day of a {every}; ask for {start_of(day, every)}")
+            raise UnofferedPeriod(f"{day} is not the first day of a {every}; ask for {start_of(day, every)}")
         now = datetime.datetime.now(datetime.UTC)
         today = (now + EARLIEST_ZONE).date()
         if day >= today or after(day, every) > today:  # the last days of all have no period after them
-            raise InvalidSpec(f"the {every} of {day} is not over yet; ask for it when it is")
+            raise UnofferedPeriod(f"the {every} of {day} is not over yet; ask for it when it is")
         if (now.date() - day).days > self.window:
-            raise InvalidSpec(
+            raise UnofferedPeriod(
                 f"the {every} of {day} began more than {self.window} days ago; the operator lets the service take it with --window"
             )
 

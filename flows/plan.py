@@ -10,7 +10,8 @@ from prefect.artifacts import create_table_artifact
 
 from dpdist import spec
 from dpdist.release import plan as planning
-from flows.release import as_task, running
+from flows.public import public_errors
+from flows.release import HARMLESS, as_task, running
 from flows.settings import served
 
 
@@ -27,8 +28,8 @@ def plan(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the certificate that the release would have.
     """
-    job = spec.load(spec_path, period=period)
-    with running(engine_address, home) as context:
+    with public_errors(*HARMLESS), running(engine_address, home) as context:
+        job = spec.load(spec_path, period=period)
         planned = as_task("plan", lambda: planning.plan(context, job), release=job.release)
     certificate = planned.certificate()
     if served():

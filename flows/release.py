@@ -29,13 +29,14 @@ from dpdist import spec
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
 from dpdist.machine import state
 from dpdist.release import context
-from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
+from dpdist.release.context import Context, Progress, silent
 from dpdist.release.story import Release
 from flows import addresses, artifacts, client, settings, stages, waiting
 from flows.addresses import Address
 from flows.notifications import notify
 from flows.observed import recorder
 from flows.periods import Every, due, periods
+from flows.public import PublicRefusal, PublicStage, public_errors
 
 _T = TypeVar("_T")
 HARMLESS = (httpx.TransportError,)
@@ -45,6 +46,11 @@ HARMLESS = (httpx.TransportError,)
 def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, again: bool = True) -> _T:
     """Run a stage as a Prefect task, named after its release; its result stays in this process. ``again``: whether it may be repeated."""
 
+    stage_of_records = PublicStage.of(name) is None
+    if stage_of_records:  # how long it takes is for nobody but the operator
+        with public_errors(*HARMLESS):
+            return stages.repeated(name, work) if again else work()
+
     @task(
         name=name,
         task_run_name=name if release is None else f"{name} {release}".replace("{", "(").replace("}", ")"),
@@ -52,7 +58,7 @@ def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, ag
         persist_result=False,
     )
     def stage() -> _T:
-        with stages.without_data(*HARMLESS):
+        with public_errors(*HARMLESS):
             return stages.repeated(name, work) if again else work()
 
     return stage()
@@ -69,7 +75,7 @@ def _told_to(listener: Progress) -> Progress:
 
     def tell(stage: str, line: str) -> None:
         listener(stage, line)
-        if stage not in PRIVATE_STAGES:
+        if PublicStage.of(stage) is not None:
             logger.info("%s: %s", stage, line)
 
     return tell
@@ -117,8 +123,9 @@ def release(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    days = _days(period, every, catch_up, timezone)
-    return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
+    with public_errors(*HARMLESS):
+        days = _days(period, every, catch_up, timezone)
+        return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
 
 
 @flow(
@@ -147,10 +154,11 @@ def backfill(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    days = list(periods(first, last, every))
-    if len(days) > 1 and addresses.service() is None:
-        spec.check_many_periods(Path(spec_path))
-    return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
+    with public_errors(*HARMLESS):
+        days = list(periods(first, last, every))
+        if len(days) > 1 and addresses.service() is None:
+            spec.check_many_periods(Path(spec_path))
+        return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
 
 
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
@@ -200,8 +208,9 @@ def _released(
             if day in needed or not isinstance(error, NoRecords):
                 failing.append(str(error))
                 continue
-            get_run_logger().warning("period %s is skipped: %s", day, error)
-            notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
+            refusal = PublicRefusal.of(error)
+            get_run_logger().warning("period %s is skipped: %s", day, refusal.line)
+            notify({"period": str(day), "state": "skipped", "reason": refusal.reason})
         except ApprovalsMissing as error:
             missing[day] = error
             if job is None or job.guarantee.course.grows:
@@ -209,8 +218,8 @@ def _released(
     if failing:
         raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
     if missing:
-        for refusal in missing.values():
-            notify({"release": refusal.release, "state": "waits", "reason": type(refusal).__name__})
+        for waiting_for in missing.values():
+            notify({"release": waiting_for.release, "state": "waits", "reason": type(waiting_for).__name__})
         waiting.suspend(missing, spec_path)
 
 
@@ -257,7 +266,7 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
             if event.mark == "told":
                 told(event.stage, event.line)
 
-    with stages.without_data(*HARMLESS), tags(f"dataset:{course.dataset}"):
+    with public_errors(*HARMLESS), tags(f"dataset:{course.dataset}"):
         for event in course:
             if event.mark == "began":
                 as_task(event.stage, partial(through, event.stage), release=course.release, again=False)
@@ -293,7 +302,8 @@ def watched(
 
     @flow(name="release", validate_parameters=False, persist_result=False)
     def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
-        done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
+        with public_errors(*HARMLESS):
+            done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
 
     try:
         one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name

@@ -24,7 +24,7 @@ from dpdist.process.progress import COUNTED, with_time_left
 from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
 from dpdist.release.ahead import run
-from dpdist.release.context import PRIVATE_STAGES, Progress, running, silent
+from dpdist.release.context import PUBLIC_STAGES, Progress, running, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted_of_all
 from dpdist.release.story import Release
@@ -273,7 +273,7 @@ def shown() -> Progress:
     handle, lines = shows.display(shows.HTML(""), display_id=True), dict[str, str]()
 
     def tell(stage: str, line: str) -> None:
-        lines[stage] = "" if stage in PRIVATE_STAGES else line
+        lines[stage] = line if stage in PUBLIC_STAGES else ""
         handle.update(shows.HTML(bars(lines, stage)))
 
     return with_time_left(tell)
