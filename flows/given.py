@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import cast
 
 from dpdist.errors import InvalidInput
+from dpdist.process.yaml_text import SPEC_BYTES
 from dpdist.spec import Job, check_many_periods, load
-from dpdist.spec.yaml_text import SPEC_BYTES
 from flows.periods import Every, after, start_of
 from flows.public import NotGiven, UnofferedPeriod
 

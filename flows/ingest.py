@@ -9,7 +9,7 @@ from prefect import flow
 
 from dpdist import spec
 from dpdist.release import story
-from flows.public import public_errors
+from flows.public import publicly
 from flows.release import HARMLESS, as_task, running
 
 
@@ -26,6 +26,10 @@ def ingest(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the name of the histogram in the store.
     """
-    with public_errors(*HARMLESS), running(engine_address, home) as context:
+
+    def name() -> str:
         job = spec.load(spec_path, period=period)
-        return story.counted(context, job, step=partial(as_task, release=job.release)).name
+        with running(engine_address, home) as context:
+            return story.counted(context, job, step=partial(as_task, release=job.release)).name
+
+    return publicly(name, *HARMLESS)

@@ -10,7 +10,8 @@ from prefect.artifacts import create_table_artifact
 
 from dpdist import spec
 from dpdist.release import plan as planning
-from flows.public import public_errors
+from dpdist.release.plan import Plan
+from flows.public import publicly
 from flows.release import HARMLESS, as_task, running
 from flows.settings import served
 
@@ -28,9 +29,13 @@ def plan(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the certificate that the release would have.
     """
-    with public_errors(*HARMLESS), running(engine_address, home) as context:
+
+    def made() -> Plan:
         job = spec.load(spec_path, period=period)
-        planned = as_task("plan", lambda: planning.plan(context, job), release=job.release)
+        with running(engine_address, home) as context:
+            return as_task("plan", lambda: planning.plan(context, job), release=job.release)
+
+    planned = publicly(made, *HARMLESS)
     certificate = planned.certificate()
     if served():
         found = certificate["mechanism"]
@@ -38,5 +43,5 @@ def plan(
             {"unit": found["unit"], **{key: row[key] for key in ("mechanism", "rmse", "worst", "gap")}}
             for row in found["compared"]
         ]
-        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {job.release}")
+        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {planned.job.release}")
     return dict(certificate)

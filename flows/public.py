@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dpdist.errors import (
     ApprovalsMissing,
@@ -34,6 +33,7 @@ from dpdist.errors import (
 from dpdist.machine import engine
 from dpdist.release.context import PUBLIC_STAGES
 
+_T = TypeVar("_T")
 Mark = Literal["began", "ended", "told"]
 ELSEWHERE = "what was found is on the operator's terminal"
 CURES: Mapping[type[DpdistError], str] = {
@@ -59,10 +59,6 @@ class NotGiven(InvalidSpec):
 
 class UnofferedPeriod(InvalidSpec):
     """A period that a measuring service does not take. Its text is made of the client's period and public settings."""
-
-
-OF_PUBLIC_FACTS = (ApprovalsMissing, BudgetExceeded, ReleaseConflict, NotGiven, UnofferedPeriod)
-"""Errors whose text is made of the spec, the ledger and what a client said alone."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ class PublicRefusal:
     @staticmethod
     def of(error: BaseException) -> PublicRefusal:
         """What may be heard of an error."""
-        known = engine.failure_of(error) if isinstance(error, Exception) else DpdistError()
+        known = error if isinstance(error, DpdistError) else TaskFailed(_line(TaskFailed))
         if isinstance(known, OF_PUBLIC_FACTS) or str(known) in _LINES:
             return PublicRefusal(known)
         kind = next(each for each in type(known).__mro__ if each in CURES)
@@ -142,6 +138,21 @@ def _line(kind: type[DpdistError]) -> str:
 _LINES = frozenset(map(_line, CURES))
 
 
+class RefusedPeriods(InvalidSpec):
+    """Periods that were needed and refused, each with what may be heard of its refusal."""
+
+    def __init__(self, refused: Mapping[datetime.date | None, PublicRefusal]) -> None:
+        super().__init__(refused)
+        self.refused = refused
+
+    def told(self) -> str:
+        return "; ".join(f"period {day}: {each.line}" if day else each.line for day, each in self.refused.items())
+
+
+OF_PUBLIC_FACTS = (ApprovalsMissing, BudgetExceeded, ReleaseConflict, NotGiven, UnofferedPeriod, RefusedPeriods)
+"""Errors whose text is made of the spec, the ledger and what a client said alone."""
+
+
 def tell_operator(error: BaseException) -> None:
     """Write what was found to the operator's terminal: an error of dpdist, or the place of another one, without its text."""
     known = engine.failure_of(error) if isinstance(error, Exception) else error
@@ -149,22 +160,20 @@ def tell_operator(error: BaseException) -> None:
     sys.stderr.flush()
 
 
-@contextmanager
-def public_errors(*harmless: type[Exception]) -> Iterator[None]:
-    """A block whose errors others hear: each leaves it as a ``PublicRefusal``, and what was found goes to the operator's terminal.
+def publicly(work: Callable[[], _T], *harmless: type[Exception]) -> _T:
+    """work(), whose errors others hear: each becomes a ``PublicRefusal``, and what was found goes to the operator's terminal.
 
     Args:
-        harmless: errors that quote no record, which leave the block as they are.
+        harmless: errors that quote no record, which stay as they are.
     """
     try:
-        yield
-        return
+        return work()
     except Exception as error:
         if isinstance(error, harmless):
             raise
         refusal = PublicRefusal.of(error)
         if refusal.error is not error:
             tell_operator(error)
-        refused = refusal.error
+    refused = refusal.error  # raised out here, where no other error is its context
     refused.__context__ = refused.__cause__ = None
-    raise refused from None
+    raise refused

@@ -36,7 +36,7 @@ from flows.addresses import Address
 from flows.notifications import notify
 from flows.observed import recorder
 from flows.periods import Every, due, periods
-from flows.public import PublicRefusal, PublicStage, public_errors
+from flows.public import PublicRefusal, PublicStage, RefusedPeriods, publicly, tell_operator
 
 _T = TypeVar("_T")
 HARMLESS = (httpx.TransportError,)
@@ -46,10 +46,11 @@ HARMLESS = (httpx.TransportError,)
 def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, again: bool = True) -> _T:
     """Run a stage as a Prefect task, named after its release; its result stays in this process. ``again``: whether it may be repeated."""
 
-    stage_of_records = PublicStage.of(name) is None
-    if stage_of_records:  # how long it takes is for nobody but the operator
-        with public_errors(*HARMLESS):
-            return stages.repeated(name, work) if again else work()
+    def once() -> _T:
+        return publicly(lambda: stages.repeated(name, work) if again else work(), *HARMLESS)
+
+    if PublicStage.of(name) is None:  # how long it takes is for nobody but the operator
+        return once()
 
     @task(
         name=name,
@@ -58,8 +59,7 @@ def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, ag
         persist_result=False,
     )
     def stage() -> _T:
-        with public_errors(*HARMLESS):
-            return stages.repeated(name, work) if again else work()
+        return once()
 
     return stage()
 
@@ -123,9 +123,12 @@ def release(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    with public_errors(*HARMLESS):
+
+    def all_of_them() -> list[str]:
         days = _days(period, every, catch_up, timezone)
         return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
+
+    return publicly(all_of_them, *HARMLESS)
 
 
 @flow(
@@ -154,11 +157,14 @@ def backfill(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    with public_errors(*HARMLESS):
+
+    def all_of_them() -> list[str]:
         days = list(periods(first, last, every))
         if len(days) > 1 and addresses.service() is None:
             spec.check_many_periods(Path(spec_path))
         return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
+
+    return publicly(all_of_them, *HARMLESS)
 
 
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
@@ -192,7 +198,7 @@ def _released(
         raise InvalidInput(
             "the measuring service has an engine and a home of its own; leave out 'engine_address' and 'home'"
         )
-    failing: list[str] = []
+    failing: dict[datetime.date | None, PublicRefusal] = {}
     missing: dict[datetime.date | None, ApprovalsMissing] = {}
     for day in days:
         job = None
@@ -205,10 +211,11 @@ def _released(
                 job = spec.load(spec_path, period=day)
             yield str(published(job, engine_address, home, every=every, needed=day in needed).folder)
         except InvalidSpec as error:
-            if day in needed or not isinstance(error, NoRecords):
-                failing.append(str(error))
-                continue
             refusal = PublicRefusal.of(error)
+            if day in needed or not isinstance(error, NoRecords):
+                tell_operator(error)
+                failing[day] = refusal
+                continue
             get_run_logger().warning("period %s is skipped: %s", day, refusal.line)
             notify({"period": str(day), "state": "skipped", "reason": refusal.reason})
         except ApprovalsMissing as error:
@@ -216,7 +223,7 @@ def _released(
             if job is None or job.guarantee.course.grows:
                 break  # a stream's parts go in order, and whether it is one only the service knows
     if failing:
-        raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
+        raise RefusedPeriods(failing | {day: PublicRefusal(error) for day, error in missing.items()})
     if missing:
         for waiting_for in missing.values():
             notify({"release": waiting_for.release, "state": "waits", "reason": type(waiting_for).__name__})
@@ -266,7 +273,7 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
             if event.mark == "told":
                 told(event.stage, event.line)
 
-    with public_errors(*HARMLESS), tags(f"dataset:{course.dataset}"):
+    with tags(f"dataset:{course.dataset}"):
         for event in course:
             if event.mark == "began":
                 as_task(event.stage, partial(through, event.stage), release=course.release, again=False)
@@ -302,8 +309,9 @@ def watched(
 
     @flow(name="release", validate_parameters=False, persist_result=False)
     def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
-        with public_errors(*HARMLESS):
-            done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
+        publicly(
+            lambda: done.append(published(spec.load(spec_path, period=period), engine_address, home, progress)), *HARMLESS
+        )
 
     try:
         one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name

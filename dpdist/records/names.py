@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpdist.domain.labels import apparent
 from dpdist.errors import InvalidSpec, OutOfMemory
 from dpdist.process import arrow
 from dpdist.process.limits import left_bytes
@@ -102,8 +103,8 @@ def check_names(records: RecordsInParts, attribute: str, left_out: frozenset[str
 
 
 def distinguishable(name: str, left_out: frozenset[str]) -> bool:
-    """Whether a name can stand on a page: printable, not too long, and none that stands for something else."""
-    if not name or len(name) > LONGEST or name in left_out or name != name.strip():
+    """Whether a name can stand on a page: as readers see it, printable, not too long, and none that stands for something else."""
+    if not name or len(name) > LONGEST or name != apparent(name) or name in map(apparent, left_out):
         return False
     return not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for letter in name)
 

@@ -12,6 +12,7 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
+from dpdist.process.yaml_text import Lines
 from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
@@ -19,7 +20,6 @@ from dpdist.spec.found_first import DeclaredNames, FoundFirst
 from dpdist.spec.job import GrowingSeries, Job
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles
-from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_long

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.process.yaml_text import Lines, Place
 from dpdist.spec.model import json_schema
-from dpdist.spec.yaml_text import Lines, Place
 
 _T = TypeVar("_T")
 

@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpdist.errors import InvalidSpec
+from dpdist.process import yaml_text
 from dpdist.process.encoding import encodes
+from dpdist.process.yaml_text import Lines, Place
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec import yaml_text
 from dpdist.spec.checks import check
 from dpdist.spec.compiled import compiled
 from dpdist.spec.explained import explained, located, short, where_of
@@ -23,7 +24,6 @@ from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.other_bounds import Assumptions
 from dpdist.spec.records import LeftOutSpec
 from dpdist.spec.sources import LOCATIONS
-from dpdist.spec.yaml_text import Lines, Place
 
 
 def load(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidSpec
+from dpdist.process.yaml_text import Place
 from dpdist.spec import load
-from dpdist.spec.yaml_text import Place
 from tests import small
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +231,7 @@ LIMITED = """
 import resource, sys, time
 from dpdist.errors import InvalidSpec
 from dpdist.spec import load
-from dpdist.spec.yaml_text import Place
+from dpdist.process.yaml_text import Place
 before = resource.getrusage(resource.RUSAGE_SELF)
 for path in sys.argv[1:]:
     try:
