@@ -154,14 +154,13 @@ def _content(node: yaml.Node, place: Place, lines: Lines, path: str, exact: bool
     if isinstance(node, yaml.SequenceNode):
         return [_content(item, (*place, i), lines, path, exact) for i, item in enumerate(node.value)]
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    value = _scalar(node, path)
     if kind in _WRITTEN and not _WRITTEN[kind].fullmatch(node.value):
         raise InvalidSpec(
             f"{path}, line {node.start_mark.line + 1}: YAML reads {_short(node.value)} as another number than is written; put it in quotes "
             "if it is text, or write the number in plain decimal digits"
         )
-    if kind == "float" and exact:
-        return node.value  # exact decimals: 0.1 stays one tenth
-    return _scalar(node, path)
+    return node.value if kind == "float" and exact else value  # exact decimals: 0.1 stays one tenth
 
 
 _WRITTEN = {

@@ -259,7 +259,7 @@ def shown() -> Progress:
     handle, lines = shows.display(shows.HTML(""), display_id=True), dict[str, str]()
 
     def tell(stage: str, line: str) -> None:
-        lines[stage] = line if stage in PUBLIC_STAGES else ""
+        lines[stage] = line if stage in (*PUBLIC_STAGES, "warning") else ""
         handle.update(shows.HTML(bars(lines, stage)))
 
     return with_time_left(tell)
