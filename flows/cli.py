@@ -36,7 +36,6 @@ for command in (
     beginning.init,
     service_commands.serve,
     release_commands.plan,
-    release_commands.sql,
     release_commands.run,
     release_commands.approve,
     release_commands.backfill,

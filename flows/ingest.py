@@ -9,7 +9,8 @@ from prefect import flow
 
 from dpdist import spec
 from dpdist.release import story
-from flows.release import as_task, running
+from flows.public import publicly
+from flows.release import HARMLESS, as_task, running
 
 
 @flow(name="ingest", persist_result=False)
@@ -25,6 +26,10 @@ def ingest(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the name of the histogram in the store.
     """
-    job = spec.load(spec_path, period=period)
-    with running(engine_address, home) as context:
-        return story.counted(context, job, step=partial(as_task, release=job.release)).name
+
+    def name() -> str:
+        job = spec.load(spec_path, period=period)
+        with running(engine_address, home) as context:
+            return story.counted(context, job, step=partial(as_task, release=job.release)).name
+
+    return publicly(name, *HARMLESS)

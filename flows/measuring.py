@@ -15,22 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError
+from dpdist.errors import ApprovalsMissing, DpdistError
 from dpdist.machine import engine
 from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
-from dpdist.release.context import PRIVATE_STAGES, running
+from dpdist.release.context import running
 from flows import children, stages, unpickling
 from flows.given import Given
 from flows.observed.watch import watching
 from flows.periods import Every
+from flows.public import PublicEvent, PublicRefusal, PublicStage, tell_operator
 from flows.signals import guarded
 
 _T = TypeVar("_T")
 LINE = 400
 """Longest line that is reported of a stage."""
-LONGEST = 4000
-"""Longest line that is reported of a refusal."""
 
 
 def command(given: Given, digest: str, period: datetime.date | None) -> list[str]:
@@ -48,7 +47,7 @@ def main() -> None:
         try:
             children.end_with_this_process()
             period = None if day == "-" else datetime.date.fromisoformat(day)
-            end = measured(given, digest, period, _teller(told), partial(_end_at_once, told))
+            end = measured(given, digest, period, partial(_tell_event, told), partial(_end_at_once, told))
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
             end = refusal(error)
         _tell(told, {"end": end})
@@ -61,13 +60,13 @@ def _end_at_once(told: IO[str], error: Exception) -> NoReturn:
 
 
 def refusal(error: Exception) -> dict[str, Any]:
-    """How a release ended that was not published, as clients may hear it; the text of errors that are not dpdist's may quote a record."""
-    known = engine.failure_of(error)
-    end: dict[str, Any] = {"state": "refused", "reason": type(known).__name__, "line": str(known)[:LONGEST]}
-    if isinstance(known, ApprovalsMissing):
+    """How a release ended that was not published, as clients may hear it; what was found goes to the operator's log."""
+    refused = PublicRefusal.of(error)
+    tell_operator(error)
+    end: dict[str, Any] = {"state": "refused", "reason": refused.reason, "line": refused.line}
+    if isinstance(refused.error, ApprovalsMissing):
+        known = refused.error
         end["approvals"] = [known.release, known.needed, known.found, list(known.waiting)]
-    elif isinstance(known, EngineError):
-        end["reason"] = EngineError.__name__
     return end
 
 
@@ -75,7 +74,7 @@ def measured(
     given: Given,
     digest: str,
     period: datetime.date | None,
-    tell: Callable[[str, str, str], None],
+    tell: Callable[[PublicEvent], None],
     refuse: Callable[[Exception], NoReturn],
 ) -> dict[str, Any]:
     """Where the release of a given spec is, and whether it was charged now.
@@ -85,13 +84,18 @@ def measured(
     """
     job = given.job(digest, period)
 
-    def progress(stage: str, line: str) -> None:
-        tell(stage, "told", line)
+    def progress(name: str, line: str) -> None:
+        stage = PublicStage.of(name)
+        if stage is not None:
+            tell(PublicEvent(stage, "told", line))
 
     def step(name: str, work: Callable[[], _T]) -> _T:
-        tell(name, "began", "")
+        stage = PublicStage.of(name)
+        if stage is None:
+            return stages.repeated(name, work)
+        tell(PublicEvent(stage, "began"))
         result = stages.repeated(name, work)
-        tell(name, "ended", "")
+        tell(PublicEvent(stage, "ended"))
         return result
 
     with watching(job, state_folder(), progress) as watch:
@@ -104,12 +108,8 @@ def measured(
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}
 
 
-def _teller(told: IO[str]) -> Callable[[str, str, str], None]:
-    def tell(stage: str, mark: str, line: str) -> None:
-        if stage not in PRIVATE_STAGES:
-            _tell(told, {"event": [stage, mark, str(DpdistError(line))[:LINE]]})
-
-    return tell
+def _tell_event(told: IO[str], event: PublicEvent) -> None:
+    _tell(told, {"event": [event.stage.name, event.mark, str(DpdistError(event.line))[:LINE]]})
 
 
 def _tell(told: IO[str], document: dict[str, Any]) -> None:

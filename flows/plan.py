@@ -10,7 +10,9 @@ from prefect.artifacts import create_table_artifact
 
 from dpdist import spec
 from dpdist.release import plan as planning
-from flows.release import as_task, running
+from dpdist.release.plan import Plan
+from flows.public import publicly
+from flows.release import HARMLESS, as_task, running
 from flows.settings import served
 
 
@@ -27,9 +29,13 @@ def plan(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the certificate that the release would have.
     """
-    job = spec.load(spec_path, period=period)
-    with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: planning.plan(context, job), release=job.release)
+
+    def made() -> Plan:
+        job = spec.load(spec_path, period=period)
+        with running(engine_address, home) as context:
+            return as_task("plan", lambda: planning.plan(context, job), release=job.release)
+
+    planned = publicly(made, *HARMLESS)
     certificate = planned.certificate()
     if served():
         found = certificate["mechanism"]
@@ -37,5 +43,5 @@ def plan(
             {"unit": found["unit"], **{key: row[key] for key in ("mechanism", "rmse", "worst", "gap")}}
             for row in found["compared"]
         ]
-        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {job.release}")
+        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {planned.job.release}")
     return dict(certificate)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from httpx import HTTPStatusError
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, GlobalConcurrencyLimitCreate
@@ -27,7 +26,8 @@ from prefect.events.filters import AutomationFilter, AutomationFilterTags
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.callables import parameter_schema
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.process import yaml_text
 from flows import pools, settings
 from flows.automations import TAG, is_own, zombies
 
@@ -80,9 +80,9 @@ def register(client: SyncPrefectClient, what: Registration) -> list[str]:
     """
     done: list[str] = []
     try:
-        content = yaml.safe_load(what.file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{what.file} cannot be read as YAML ({type(error).__name__}); give a prefect.yaml") from None
+        content, _ = yaml_text.read(what.file, exact=False)
+    except InvalidSpec as error:
+        raise InvalidInput(f"{error} (asked for was a prefect.yaml)") from None
     _check(content, what.file)
     fixed = pools.given_to_jobs(content["deployments"])
     done += pools.registered(client, what.pool, kind=what.kind, limit=what.pool_limit, fixed=fixed)

@@ -29,13 +29,14 @@ from dpdist import spec
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
 from dpdist.machine import state
 from dpdist.release import context
-from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
+from dpdist.release.context import Context, Progress, silent
 from dpdist.release.story import Release
 from flows import addresses, artifacts, client, settings, stages, waiting
 from flows.addresses import Address
 from flows.notifications import notify
 from flows.observed import recorder
 from flows.periods import Every, due, periods
+from flows.public import PublicRefusal, PublicStage, RefusedPeriods, publicly, tell_operator
 
 _T = TypeVar("_T")
 HARMLESS = (httpx.TransportError,)
@@ -45,6 +46,12 @@ HARMLESS = (httpx.TransportError,)
 def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, again: bool = True) -> _T:
     """Run a stage as a Prefect task, named after its release; its result stays in this process. ``again``: whether it may be repeated."""
 
+    def once() -> _T:
+        return publicly(lambda: stages.repeated(name, work) if again else work(), *HARMLESS)
+
+    if PublicStage.of(name) is None:  # how long it takes is for nobody but the operator
+        return once()
+
     @task(
         name=name,
         task_run_name=name if release is None else f"{name} {release}".replace("{", "(").replace("}", ")"),
@@ -52,8 +59,7 @@ def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, ag
         persist_result=False,
     )
     def stage() -> _T:
-        with stages.without_data(*HARMLESS):
-            return stages.repeated(name, work) if again else work()
+        return once()
 
     return stage()
 
@@ -69,7 +75,7 @@ def _told_to(listener: Progress) -> Progress:
 
     def tell(stage: str, line: str) -> None:
         listener(stage, line)
-        if stage not in PRIVATE_STAGES:
+        if PublicStage.of(stage) is not None:
             logger.info("%s: %s", stage, line)
 
     return tell
@@ -117,8 +123,12 @@ def release(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    days = _days(period, every, catch_up, timezone)
-    return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
+
+    def all_of_them() -> list[str]:
+        days = _days(period, every, catch_up, timezone)
+        return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
+
+    return publicly(all_of_them, *HARMLESS)
 
 
 @flow(
@@ -147,10 +157,14 @@ def backfill(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    days = list(periods(first, last, every))
-    if len(days) > 1 and addresses.service() is None:
-        spec.check_many_periods(Path(spec_path))
-    return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
+
+    def all_of_them() -> list[str]:
+        days = list(periods(first, last, every))
+        if len(days) > 1 and addresses.service() is None:
+            spec.check_many_periods(Path(spec_path))
+        return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
+
+    return publicly(all_of_them, *HARMLESS)
 
 
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
@@ -184,7 +198,7 @@ def _released(
         raise InvalidInput(
             "the measuring service has an engine and a home of its own; leave out 'engine_address' and 'home'"
         )
-    failing: list[str] = []
+    failing: dict[datetime.date | None, PublicRefusal] = {}
     missing: dict[datetime.date | None, ApprovalsMissing] = {}
     for day in days:
         job = None
@@ -197,20 +211,22 @@ def _released(
                 job = spec.load(spec_path, period=day)
             yield str(published(job, engine_address, home, every=every, needed=day in needed).folder)
         except InvalidSpec as error:
+            refusal = PublicRefusal.of(error)
             if day in needed or not isinstance(error, NoRecords):
-                failing.append(str(error))
+                tell_operator(error)
+                failing[day] = refusal
                 continue
-            get_run_logger().warning("period %s is skipped: %s", day, error)
-            notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
+            get_run_logger().warning("period %s is skipped: %s", day, refusal.line)
+            notify({"period": str(day), "state": "skipped", "reason": refusal.reason})
         except ApprovalsMissing as error:
             missing[day] = error
             if job is None or job.guarantee.course.grows:
                 break  # a stream's parts go in order, and whether it is one only the service knows
     if failing:
-        raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
+        raise RefusedPeriods(failing | {day: PublicRefusal(error) for day, error in missing.items()})
     if missing:
-        for refusal in missing.values():
-            notify({"release": refusal.release, "state": "waits", "reason": type(refusal).__name__})
+        for waiting_for in missing.values():
+            notify({"release": waiting_for.release, "state": "waits", "reason": type(waiting_for).__name__})
         waiting.suspend(missing, spec_path)
 
 
@@ -257,7 +273,7 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
             if event.mark == "told":
                 told(event.stage, event.line)
 
-    with stages.without_data(*HARMLESS), tags(f"dataset:{course.dataset}"):
+    with tags(f"dataset:{course.dataset}"):
         for event in course:
             if event.mark == "began":
                 as_task(event.stage, partial(through, event.stage), release=course.release, again=False)
@@ -293,7 +309,9 @@ def watched(
 
     @flow(name="release", validate_parameters=False, persist_result=False)
     def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
-        done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
+        publicly(
+            lambda: done.append(published(spec.load(spec_path, period=period), engine_address, home, progress)), *HARMLESS
+        )
 
     try:
         one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.text import Text
@@ -153,21 +153,6 @@ def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
     known = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
     if known or not any(isinstance(each, LeftOut | PrivateBound) for each in found):
         terminal.print_beyond(certificate)
-
-
-def sql(
-    spec: SpecPath,
-    dialect: Annotated[Literal["duckdb", "postgresql", "bigquery", "snowflake"], typer.Option(help="of which database")],
-) -> None:
-    """Print the SELECT by which a database bounds what persons add and counts the cells of a spec with 'push_down: true'."""
-    from dpdist.records.extracts import Query
-    from dpdist.spec import load
-
-    job = load(spec)
-    table = job.source.table and job.source.read_of(job.source.table, job.measured.domain)[0]
-    if not isinstance(table, Query) or table.pushed is None:
-        raise InvalidInput("a database counts nothing for this spec: give its records 'sql' and 'push_down: true'")
-    out.one_line(table.asked(dialect))
 
 
 def _errors(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:

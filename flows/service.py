@@ -30,8 +30,9 @@ from typing import Any
 
 from dpdist.errors import DpdistError
 from dpdist.spec import Job
-from flows.given import Given, NotGiven
+from flows.given import Given
 from flows.measuring import command, refusal
+from flows.public import NotGiven
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class Service:
                     job = await asyncio.to_thread(self.given.job, *key)
                 except Exception as error:  # noqa: BLE001 - whatever it is, its client hears of it in one line
                     end = refusal(error)
-                    _log(f"refused {key[0][:12]} {key[1]}: {end['line']}")
+                    _log(f"refused {key[0][:12]} {key[1]}: {end['reason']}")
                     return HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY, end
                 course = self._begun(key, job)
         return HTTPStatus.OK, course.facts(0, self.limits.told)

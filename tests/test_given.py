@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -17,6 +18,12 @@ from tests import small
 
 NOW = datetime.datetime.now(datetime.UTC)
 WEEK = last_complete(NOW, "week")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a service keeps of its specs lies in a state folder."""
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path_factory.mktemp("home") / "home"))
 
 
 def weekly(folder: Path, **changes: Any) -> str:
@@ -93,3 +100,88 @@ def test_specs_that_others_may_write_are_refused(name: str, tmp_path: Path) -> N
     for use in (Given(tmp_path / "specs").check, lambda: Given(tmp_path / "specs").job(digest, WEEK)):
         with pytest.raises(InvalidInput, match="others may change what is released; run: chmod go-w"):
             use()
+
+
+NAMED: dict[str, tuple[dict[str, Any], str]] = {
+    "rows": ({"workload": [{"rows": {"file": "q.npy"}}]}, "q.npy"),
+    "a file of a folder": ({"workload": [{"rows": {"file": "queries/q.npy"}}]}, "queries/q.npy"),
+    "levels": (
+        {"domain": {**small.spec()["domain"], "work": {"categories": ["a", "b", "c"], "levels": "levels.csv"}}},
+        "levels.csv",
+    ),
+    "a logo": ({"site": {"name": "s", "logo": "logo.svg"}}, "logo.svg"),
+    "an earlier spec": ({"postprocess": {"consistent_with": ["earlier.yaml"]}}, "earlier.yaml"),
+}
+"""Changes of a spec that name a file."""
+
+
+def write_named(folder: Path, name: str, other: bool = False) -> Path:
+    """A file that specs name, or another one of the same length."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    texts = {
+        ".csv": "work,half\na,x\nb,x\nc,y\n" if not other else "work,half\na,x\nb,y\nc,y\n",
+        ".svg": '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>'.replace("9 9", "8 8" if other else "9 9"),
+        ".yaml": yaml.safe_dump(small.spec(release="early-2" if other else "early-1")),
+    }
+    if path.suffix == ".npy":
+        np.save(path, np.eye(3, 72) * (2 if other else 1))
+    else:
+        path.write_text(texts[path.suffix])
+    path.chmod(0o644)
+    return path
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_the_files_that_a_spec_names_are_given_with_it(kind: str, tmp_path: Path) -> None:
+    """Exchanged for another one they are refused, and never read; put back they are taken again."""
+    changes, name = NAMED[kind]
+    given = Given(tmp_path)
+    write_named(tmp_path, name)
+    digest = weekly(tmp_path, **changes)
+    assert given.check() >= 1
+    job = given.job(digest, WEEK)
+    write_named(tmp_path, name, other=True)
+    with pytest.raises(NotGiven, match="is not the one that was given with it"):
+        given.job(digest, WEEK)
+    if kind in ("rows", "a file of a folder"):  # which are read when they are first asked for: those that were given
+        assert np.asarray(job.workload.queries.blocks[0].factors[0].matvec(np.ones(72))).max() == 1
+    write_named(tmp_path, name)
+    assert given.job(digest, WEEK).digest == job.digest
+    (tmp_path / name).unlink()
+    with pytest.raises(InvalidSpec):
+        given.job(digest, WEEK)
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_files_that_others_may_write_are_not_given(kind: str, tmp_path: Path) -> None:
+    changes, name = NAMED[kind]
+    path = write_named(tmp_path, name)
+    digest = weekly(tmp_path, **changes)
+    path.chmod(0o666)
+    with pytest.raises(InvalidInput, match="others may change what is released"):
+        Given(tmp_path).check()
+    with pytest.raises(InvalidInput, match="others may change what is released"):
+        Given(tmp_path).job(digest, WEEK)
+    path.chmod(0o644)
+    if path.parent != tmp_path:  # who may write the folder may exchange the file
+        path.parent.chmod(0o777)
+        with pytest.raises(InvalidInput, match="others may change what is released"):
+            Given(tmp_path).job(digest, WEEK)
+
+
+def test_files_elsewhere_are_not_given(tmp_path: Path) -> None:
+    """By a path, or by a link."""
+    specs = tmp_path / "specs"
+    specs.mkdir()
+    outside = write_named(tmp_path, "q.npy")
+    digest = weekly(specs, workload=[{"rows": {"file": "../q.npy"}}])
+    with pytest.raises(NotGiven, match="below the service's folder"):
+        Given(specs).job(digest, WEEK)
+    digest = weekly(specs, workload=[{"rows": {"file": str(outside)}}])
+    with pytest.raises(NotGiven, match="below the service's folder"):
+        Given(specs).job(digest, WEEK)
+    (specs / "link.npy").symlink_to(outside)
+    digest = weekly(specs, workload=[{"rows": {"file": "link.npy"}}])
+    with pytest.raises(NotGiven, match="below the service's folder"):
+        Given(specs).job(digest, WEEK)

@@ -194,8 +194,19 @@ def test_what_is_no_draft_is_refused(desk: Desk, content: Any) -> None:
     for records in ("many", "nan", -1, 1e13):
         with pytest.raises(InvalidInput, match="the assumed number of records lies between"):
             desk.plan({"content": DRAFT, "records": records})
-    with pytest.raises(InvalidInput, match="this is no YAML: "):
-        desk.parse({"yaml": "a: [", "confirmed": ""})
+    for text, said in (
+        ("a: [", "is not YAML"),
+        ("budget: {epsilon: 1}\nbudget: {epsilon: 9}", "line 2: key 'budget' appears twice"),
+        ("a: 2026-02-30", "cannot be read as timestamp"),
+        ("a: 0x1f", "put it in quotes"),
+        (
+            "a: &a [x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
+            "aliases",
+        ),
+    ):
+        with pytest.raises(InvalidSpec, match=said):
+            desk.parse({"yaml": text, "confirmed": ""})
 
 
 def test_a_new_draft_begins_with_the_records_and_says_what_is_missing(home: Path) -> None:

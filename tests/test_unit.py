@@ -51,7 +51,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
             "one_change": "All records of one person, those with one value of column 'person', are added or removed together.",
             "most_records_of_one_person": 2,
             "bound_enforced_while_counting": True,
-            "bound": "Enforced while counting: of each person at most 2 records count, the first in the order of files and rows.",
+            "bound": "Enforced while counting: of each person at most 2 records count, the first in the order in which they are read.",
         },
         (
             "no more than a hint of whether any one person is in the data.",
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
             "other records with one value that no other person has, added or removed together.",
             "most_records_of_one_person": 1,
             "bound_enforced_while_counting": True,
-            "bound": "Enforced while counting: of each person at most 1 record counts, the first in the order of files and rows.",
+            "bound": "Enforced while counting: of each person at most 1 record counts, the first in the order in which they are read.",
         },
         ("whether any one person is in the data, or what their records say.",),
     ),

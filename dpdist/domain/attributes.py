@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain.amounts import Amounts
-from dpdist.domain.labels import BinLabels, EvenEdges, TimeLabels, bin_labels
+from dpdist.domain.labels import BinLabels, EvenEdges, TimeLabels, bin_labels, twins
 from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput
 
@@ -38,6 +38,11 @@ class Level:
     name: str
     labels: tuple[str, ...]
     groups: tuple[int, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if alike := twins(self.labels):
+            first, second = map(ascii, alike)
+            raise InvalidInput(f"level {self.name!r}: the groups {first} and {second} look the same; rename one of both")
 
 
 @dataclass(frozen=True)
@@ -127,12 +132,23 @@ class Attribute:
             raise InvalidInput(
                 f"attribute {self.name!r}: {self.values} distinct labels are needed, found {len(set(labels))}"
             )
+        self._check_apparent({*labels, *self.categories}, self.extra)
         taken = next((label for label in self.extra if label in labels or label in self.categories), None)
         if taken is not None:
             raise InvalidInput(
                 f"attribute {self.name!r}: {taken!r} is a declared value, and no label of 'missing', 'other' or 'total'; choose another"
             )
         object.__setattr__(self, "labels", labels + self.extra)
+
+    def _check_apparent(self, *several: Iterable[str]) -> None:
+        """Accept labels that readers can tell apart, and records that count where their value seems to belong."""
+        found = twins(dict.fromkeys(label for labels in several for label in labels))
+        if found is not None:
+            first, second = map(ascii, found)
+            raise InvalidInput(
+                f"attribute {self.name!r}: {first} and {second} look the same, and records of either count apart; declare the one that the "
+                "records hold, and write them alike there"
+            )
 
     def _check_categories(self) -> None:
         if len(set(self.categories)) != len(self.categories):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpdist.domain.amounts import MOST_STEPS, in_bins
 from dpdist.domain.attributes import Attribute, Level
-from dpdist.domain.labels import even_edges
+from dpdist.domain.labels import even_edges, twins
 from dpdist.domain.nearest import meant
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
@@ -60,6 +60,9 @@ class Domain:
             raise InvalidInput(
                 f"attributes, their levels and columns of amounts have different names, found {listed} twice; rename one of both"
             )
+        if alike := twins(names):
+            first, second = map(ascii, alike)
+            raise InvalidInput(f"the names {first} and {second} look the same; rename one of both")
         if any(a.amounts is not None for a in self.attributes[: len(self.plain)]):
             raise InvalidInput("columns of amounts come after all other attributes, of which there is at least one")
         if self.shares_per_record > MOST_STEPS:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar, overload
@@ -175,3 +176,24 @@ def bin_label(low: str, high: str, unit: bool, open_low: bool, open_high: bool) 
     if open_high:
         return f"{low} or more"
     return low if unit else f"{low} to <{high}"
+
+
+def apparent(text: str) -> str:
+    """A text as readers see it: letters composed (NFC), every blank one space, and nothing that has no width.
+
+    >>> apparent("Ko\u0308ln\u00a0Su\u0308d\u200b") == "K\u00f6ln S\u00fcd"
+    True
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", "".join(letter for letter in text if unicodedata.category(letter) != "Cf"))
+    return " ".join(text.split())
+
+
+def twins(labels: Iterable[str]) -> tuple[str, str] | None:
+    """Two different labels that look the same; None where all can be told apart."""
+    seen: dict[str, str] = {}
+    for label in labels:
+        other = seen.setdefault(apparent(label), label)
+        if other != label:
+            return other, label
+    return None

@@ -197,6 +197,11 @@ class Grid(ABC):
         return None
 
     @property
+    def adds_up_steps(self) -> bool:
+        """Whether ``exact`` refuses more steps of all amounts together than z can hold, whatever the number of records."""
+        return False
+
+    @property
     def measures_total(self) -> bool:
         """Whether the number of records is measured apart from everything else, so that answers can be given it (``given_total``)."""
         return False

@@ -201,6 +201,10 @@ class FilterGrid(SeriesGrid):
         # limbs and their spectra
         return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))
 
+    @property
+    def adds_up_steps(self) -> bool:
+        return self.form is not Form.STORED
+
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         if self.form is Form.STORED:
             counts.check(work)

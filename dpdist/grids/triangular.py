@@ -78,6 +78,10 @@ class TriangularGrid(SeriesGrid):
         square, values = 8 * self.steps**2, HELD_COPIES * 8 * (layout.size + 2 * self.rows)
         return StageBytes(values + MEASURE_SQUARES * square, values + ANSWER_SQUARES * square + answer_bytes(workload))
 
+    @property
+    def adds_up_steps(self) -> bool:
+        return True
+
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         """z, all values of a step side by side; sums of up to 2^32 records times 2^30 fit into int64."""
         table = counts.table(self.axes)

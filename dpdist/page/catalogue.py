@@ -105,9 +105,9 @@ def changed_since(found: Sequence[Edition], answers: Mapping[str, Answers], newe
 
 def about(entry: CatalogueEntry) -> dict[str, Any]:
     """Who publishes a release, its licence, whom to ask and how to cite it, from its citation files."""
-    import yaml
+    from dpdist.process import yaml_text
 
-    given = _file(entry.edition, "CITATION.cff", yaml.safe_load)
+    given = _file(entry.edition, "CITATION.cff", lambda text: yaml_text.parsed(text, "CITATION.cff", exact=False)[0])
     (contact,) = given.get("contact", [{}])
     facts = {
         "authors": [author["name"] for author in given.get("authors", [])],

@@ -362,8 +362,8 @@ class ProtectedPersons(Protection):
     def bound(self) -> str:
         count = "counts" if self.most_records == 1 else "count"
         return (
-            f"Enforced while counting: of each person at most {_number(self.most_records, 'record')} {count}, the first in the order of "
-            "files and rows."
+            f"Enforced while counting: of each person at most {_number(self.most_records, 'record')} {count}, the first in the order in "
+            "which they are read."
         )
 
     def _covers(self, other: Protection) -> bool:
@@ -397,8 +397,8 @@ class PersonsInGroups(ProtectedPersons):
     def bound(self) -> str:
         return (
             f"Enforced while counting: of each person at most {_number(self.most_groups, 'group')} count, with at most "
-            f"{_number(self.most_records, 'record')} each, the first in the order of files and rows. Whoever has more is not counted in "
-            "the others, so that their counts are too small."
+            f"{_number(self.most_records, 'record')} each, the first in the order in which they are read. Whoever has more is not counted "
+            "in the others, so that their counts are too small."
         )
 
     @property

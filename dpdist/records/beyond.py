@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import Engine
 from dpdist.machine.store import Store
 from dpdist.privacy.beyond import FINEST, Beyond
@@ -25,6 +24,7 @@ from dpdist.records.persons import (
     PersonKey,
     amount_of,
     amounts_of,
+    check_complete,
     dealt_by_person,
     first_of_each,
     groups_of,
@@ -81,12 +81,15 @@ class RecordsInParts:
 
     Attributes:
         domain: with whose cells they are counted.
+        complete: columns of which every record within the domain must have an amount, now or for something that is found later: each
+            reading refuses what a later one would, so that nothing is charged before.
     """
 
     source: Source
     domain: Domain
     store: Store
     engine: Engine
+    complete: tuple[Attribute, ...] = ()
 
     def parts(self, *columns: Attribute) -> Generator[tuple[Rows, tuple[Values, ...], int]]:
         """Some records within the domain after others: all of each of their persons, the amounts of some columns, and how many were read.
@@ -103,6 +106,7 @@ class RecordsInParts:
                     cells, tally = cells_of(table, self.source, self.domain, partition.called)
                     rows = np.zeros(int((cells >= 0).sum()), dtype=HASHED)
                     rows["cell"] = cells[cells >= 0]
+                    check_complete(table, self.complete, self.source, cells, partition.called)
                     found = (amounts_of(table, each, self.source, partition.called) for each in columns)
                     yield rows, tuple(each[cells >= 0] for each in found), tally.read
             return
@@ -110,7 +114,9 @@ class RecordsInParts:
 
         def dealt(key: RunKey, work: str, parts: int) -> Gathered:
             tasks, pending = grouped(partitions, self.engine.workers), pending_rows(self.store, self.engine)
-            dealing = Dealing(without_files(self.source), self.domain, self.store, work, parts, pending, columns)
+            dealing = Dealing(
+                without_files(self.source), self.domain, self.store, work, parts, pending, columns, self.complete
+            )
             read, gathered = dealing.dealt(self.engine, key, tasks)
             tallies.append(read)
             return gathered
@@ -230,16 +236,26 @@ def values_by_group(records: RecordsInParts, by: Sequence[str], of: Sequence[Att
             group, known = _labelled(rows["cell"][kept], records.domain, by)
             for place, (column, values) in enumerate(zip(of, amounts, strict=True)):
                 assert column.amounts is not None
-                name, steps = column.name, column.amounts.steps_of(values[kept])
-                if column.missing is None and (steps < 0).any():
-                    raise InvalidSpec(
-                        f"the records hold some without {name!r}; set 'missing: drop' for it, or complete them"
-                    )
+                steps = column.amounts.steps_of(values[kept])
                 some = known & (steps >= 0)
                 before, numbers = found[place], np.ones(int(some.sum()), dtype=np.int64)
                 more = np.concatenate([before, [group[some], steps[some], numbers]], axis=1)
                 found[place] = np.stack(_pairs(more[0], more[1], more[2]))
     return CountedValues(tuple(found), read)
+
+
+def steps_of_amounts(records: RecordsInParts, *, bounded: bool) -> int:
+    """How many steps the amounts of all records within the domain have together. Raises: as ``RecordsInParts.parts``.
+
+    Args:
+        bounded: whether the bounds on persons leave records out: of all records there are more.
+    """
+
+    def counted(rows: Rows) -> Numbers:
+        cells = rows["cell"][records.kept(rows)] if bounded else rows["cell"]
+        return np.array([records.domain.divided(cells)[1].sum()])
+
+    return int(records.summed(1, counted).counts[0])
 
 
 def steps_of_records(records: RecordsInParts, name: str, steps_of: Callable[[Values], Numbers], size: int) -> CountedSizes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpdist.errors import InvalidSpec
 from dpdist.records import file_tables, query_limits
 from dpdist.records.packages import package
+from dpdist.records.used import renamed, selected_columns, used_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,10 +69,10 @@ def in_order(
 
 
 def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -> pa.RecordBatchReader:
-    """The rows of one SELECT, over the database's tables and over files of records.
+    """The used columns of one SELECT, over the database's tables and over files of records.
 
     Args:
-        files: how those are read that it names.
+        files: how those are read that it names, and which columns are used.
         failed: is given what stopped the reading of a file.
     Raises: InvalidSpec for anything else than a SELECT, and for one that cannot be bound.
     """
@@ -81,10 +82,11 @@ def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
             raise InvalidSpec("'records.sql' is one SELECT, found something else; queries of records change nothing")
         bare = sql.strip().rstrip(";")
-        names = file_tables.named_in(connection, bare)
-        for name in names:
+        for name in file_tables.named_in(connection, bare):
             connection.register(name, file_tables.table_of(name, files, failed))
-        return connection.sql(f"SELECT * FROM ({bare}\n) AS q").to_arrow_reader()
+        names = connection.sql(bare).columns
+        asked = selected_columns(bare, len(names), used_places(names, files.uses))
+        return renamed(connection.sql(asked).to_arrow_reader(), list(files.uses))
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         declare = (
             "; files have the columns that are counted, and those that 'records.types' declares"

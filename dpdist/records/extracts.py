@@ -28,12 +28,11 @@ from dpdist.machine.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.private import private_folder, rename
-from dpdist.records import query_limits
+from dpdist.records import query_limits, table_formats
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
-from dpdist.records.pushed import DIALECTS, PushedDown
 from dpdist.records.sources import ArrowStream, write_stream
-from dpdist.records.used import Use, as_used
+from dpdist.records.used import Use, as_used, selected_columns, used_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,10 +59,13 @@ class RecordTable(ABC):
         """What tells it from others, without the snapshot."""
 
     @abstractmethod
-    def opened(self, spill: Path, memory_bytes: int) -> AbstractContextManager[tuple[str, ArrowStream]]:
-        """The snapshot ("" where there is none) and its records, for a block.
+    def opened(
+        self, uses: Mapping[str, Use], spill: Path, memory_bytes: int
+    ) -> AbstractContextManager[tuple[str, ArrowStream]]:
+        """The snapshot ("" where there is none) and its records, for a block: no other columns than the used ones are asked for.
 
         Args:
+            uses: what each column is counted as.
             spill: a private folder, to be made, for what does not fit into ``memory_bytes``.
         """
 
@@ -109,7 +111,7 @@ def extracted(
     work.mkdir(mode=0o700, parents=True)
     try:
         share = memory_bytes // SPILL_SHARE
-        with _plainly(table.kind), table.opened(work / "query", share) as (snapshot, records):
+        with _plainly(table.kind), table.opened(uses, work / "query", share) as (snapshot, records):
             _write_in_order(records, uses, types or {}, work, share, table.kind)
         path = kept / f"{name}@{snapshot}.parquet"
         return Extract(rename(work / "records.parquet", path), snapshot)
@@ -186,18 +188,14 @@ class Query(RecordTable):
         connection: name of the environment variable that holds the database's URL or file; None: files only.
         folder: from which the query names files.
         types: of the columns of these files, as declared.
-        uses: what those of them are counted as that are counted.
         grammar: how those of them are written that are CSV.
-        pushed: what the database counts of the query's rows; None: the rows are read.
     """
 
     sql: str
     connection: str | None
     folder: Path
     types: Mapping[str, ColumnType] = field(default_factory=dict)
-    uses: Mapping[str, Use] = field(default_factory=dict)
     grammar: Grammar = PLAIN
-    pushed: PushedDown | None = None
 
     @property
     def kind(self) -> str:
@@ -205,21 +203,16 @@ class Query(RecordTable):
 
     @property
     def named(self) -> str:
-        counted = [] if self.pushed is None else [self.asked("duckdb")]
-        return "\0".join([str(self.connection), self.sql, *map(str, self.grammar.facts), *counted])
-
-    def asked(self, dialect: str) -> str:
-        """The SELECT that the database is asked."""
-        return self.sql if self.pushed is None else self.pushed.select(self.sql, DIALECTS[dialect])
+        return "\0".join([str(self.connection), self.sql, *map(str, self.grammar.facts)])
 
     @contextmanager
-    def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+    def opened(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         from dpdist.records import duck
         from dpdist.records.file_tables import Files
 
         place = _secret(self.connection)
         if place is not None and re.match(r"postgres(ql)?://", place):
-            with _postgres(place, self.asked("postgresql")) as rows:
+            with _postgres(place, self.sql, uses) as rows:
                 yield "", rows
             return
         if place is not None and _SCHEME.match(place):
@@ -235,8 +228,8 @@ class Query(RecordTable):
             duck.connected(file, spill, memory_bytes) as connection,
             query_limits.ended_in_time(connection.interrupt),
         ):
-            files = Files(self.folder, self.types, self.uses, self.grammar)
-            yield "", duck.selected(connection, self.asked("duckdb"), files, failed)
+            files = Files(self.folder, self.types, uses, self.grammar)
+            yield "", duck.selected(connection, self.sql, files, failed)
 
 
 def _secret(name: str | None) -> str | None:
@@ -263,20 +256,28 @@ _TIMED_OUT = "due to statement timeout"
 
 
 @contextmanager
-def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
-    """The rows of one SELECT, in a session that can change nothing: every transaction of it is read-only, and rolled back."""
+def _postgres(url: str, sql: str, uses: Mapping[str, Use]) -> Iterator[pa.RecordBatchReader]:
+    """The used columns of one SELECT, in a session that can change nothing: every transaction is read-only, and rolled back."""
     import pyarrow as pa
 
     dbapi = package("adbc_driver_postgresql.dbapi", "adbc")
     with dbapi.connect(_with_option(url)) as connection, connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
         try:
-            wrapped = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) AS records"
-            cursor.adbc_statement.set_sql_query(wrapped)
+            bare = sql.strip().rstrip(";")
+            every = f"SELECT * FROM (\n{bare}\n) AS records"
+            cursor.adbc_statement.set_sql_query(every)
             cursor.adbc_statement.prepare()  # refuses more than one statement
-            cursor.execute(wrapped)
+            cursor.execute(f"{every} LIMIT 0")
+            names = cursor.fetch_record_batch().schema.names
+            cursor.execute(selected_columns(bare, len(names), used_places(names, uses)))
             rows = cursor.fetch_record_batch()
-            plain = pa.schema([pa.field(each.name, getattr(each.type, "storage_type", each.type)) for each in rows.schema])
+            plain = pa.schema(
+                [
+                    pa.field(name, getattr(each.type, "storage_type", each.type))
+                    for name, each in zip(uses, rows.schema, strict=True)
+                ]
+            )
             yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain) for batch in rows))
         except Exception as error:
             state = getattr(error, "sqlstate", None)
@@ -332,10 +333,13 @@ class DeltaTable(RecordTable):
         return self.place if self.version is None else f"{self.place}\0{self.version}"
 
     @contextmanager
-    def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+    def opened(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         deltalake = package("deltalake", "delta")
         table = deltalake.DeltaTable(self.place, version=self.version)
-        yield str(table.version()), table.to_pyarrow_dataset().scanner().to_reader()
+        table_formats.check_delta(table, uses)
+        files = table.to_pyarrow_dataset()
+        table_formats.check_delta_files(files.get_fragments(), uses)
+        yield str(table.version()), files.scanner(columns=list(uses)).to_reader()
 
 
 @dataclass(frozen=True)
@@ -354,7 +358,7 @@ class IcebergTable(RecordTable):
         return self.table if self.snapshot is None else f"{self.table}\0{self.snapshot}"
 
     @contextmanager
-    def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+    def opened(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         catalogs = package("pyiceberg.catalog", "iceberg")
         catalog, _, name = self.table.partition(".")
         table = catalogs.load_catalog(catalog).load_table(name)
@@ -364,4 +368,5 @@ class IcebergTable(RecordTable):
             raise InvalidSpec(f"the Iceberg table {self.table} has no snapshot yet; write records into it first")
         if table.snapshot_by_id(snapshot) is None:
             raise InvalidSpec(f"the Iceberg table {self.table} has no snapshot {snapshot}; name one that it keeps")
-        yield str(snapshot), table.scan(snapshot_id=snapshot).to_arrow_batch_reader()
+        table_formats.check_iceberg(table, table.scan(snapshot_id=snapshot).projection(), uses)
+        yield str(snapshot), table.scan(selected_fields=tuple(uses), snapshot_id=snapshot).to_arrow_batch_reader()

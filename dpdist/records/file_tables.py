@@ -146,6 +146,10 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
         return FileTable(source, types, uses, failed)
     there = {*columns, *(source.named[0] if source.named else ())}
     found = FileTable(source, _of(there, types), _of(there, uses), failed)
+    if len({column.casefold() for column in found.schema.names}) < len(found.schema.names):
+        raise InvalidSpec(
+            f"{name!r} in 'records.sql' has columns that differ in capitals alone, which are one column to DuckDB; give it files without"
+        )
     if not found.schema.names:
         raise InvalidSpec(
             f"{name!r} in 'records.sql' has no column that is counted, nor one that 'records.types' declares: declare those that the "

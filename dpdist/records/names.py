@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpdist.domain.labels import apparent
 from dpdist.errors import InvalidSpec, OutOfMemory
 from dpdist.process import arrow
 from dpdist.process.limits import left_bytes
 from dpdist.records.beyond import RecordsInParts
 from dpdist.records.formats.base import Partition
-from dpdist.records.persons import HASHED, PersonKey, first_of_each, person_hashes
+from dpdist.records.persons import HASHED, PersonKey, check_complete, first_of_each, person_hashes
 from dpdist.records.reading import reading
 from dpdist.records.rows import cells_of, tables_of
 from dpdist.records.shuffle import Rows
@@ -93,9 +94,17 @@ def names_of(records: RecordsInParts, attribute: str, left_out: frozenset[str], 
     return Names(tuple(order[int(place)] for place in kept), counted[kept], names.read)
 
 
+def check_names(records: RecordsInParts, attribute: str, left_out: frozenset[str], candidates: int) -> None:
+    """Accept records with as many different names as are declared, before something else is found. Raises: as ``names_of``."""
+    check_memory(candidates)
+    check_columns(records.source, records.domain)
+    for _ in _Reading(records, attribute, left_out, candidates).tables():
+        pass
+
+
 def distinguishable(name: str, left_out: frozenset[str]) -> bool:
-    """Whether a name can stand on a page: printable, not too long, and none that stands for something else."""
-    if not name or len(name) > LONGEST or name in left_out or name != name.strip():
+    """Whether a name can stand on a page: as readers see it, printable, not too long, and none that stands for something else."""
+    if not name or len(name) > LONGEST or name != apparent(name) or name in map(apparent, left_out):
         return False
     return not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for letter in name)
 
@@ -126,7 +135,8 @@ class _Reading:
                 table, numbers = (
                     (given, None) if source.counts is None else counted_rows(given, source.counts, partition.called)
                 )
-                cells_of(table, source, domain, partition.called)
+                cells = cells_of(table, source, domain, partition.called)[0]
+                check_complete(table, self.records.complete, source, cells, partition.called)
                 with reading(partition.called):
                     encoded = texts_of(table[source.columns.get(self.attribute, self.attribute)]).dictionary_encode()
                     texts = encoded.dictionary.to_pylist()

@@ -82,6 +82,7 @@ class Dealing:
         parts: how many there are.
         pending: records that a task holds before it deals them out.
         columns: whose amounts go along.
+        complete: columns of which every record within the domain must have an amount.
     """
 
     source: Source
@@ -91,6 +92,7 @@ class Dealing:
     parts: int
     pending: int
     columns: tuple[Attribute, ...] = ()
+    complete: tuple[Attribute, ...] = ()
 
     def dealt(
         self, engine: Engine, key: RunKey, groups: list[list[Partition]], on_done: OnDone | None = None
@@ -128,6 +130,7 @@ class Dealing:
     def _rows(self, table: pa.Table, partition: Partition, number: int, key: PersonKey) -> tuple[CountSummary, Rows]:
         """The records of a table that lie within the domain and have a person."""
         cells, tally = cells_of(table, self.source, self.domain, partition.called)
+        check_complete(table, self.complete, self.source, cells, partition.called)
         persons, dropped = person_hashes(table, self.source, partition, number, key)
         kept = cells >= 0
         tally = replace(tally, dropped=tally.dropped + int((kept & dropped).sum()))
@@ -174,6 +177,22 @@ def amounts_of(table: pa.Table, column: Attribute, source: Source, called: Calle
     name = source.columns.get(column.name, column.name)
     with explained(called, f"the column {name!r}"):
         return arrow.floats_of(converted(table[name], "number"))
+
+
+def check_complete(
+    table: pa.Table, columns: Sequence[Attribute], source: Source, cells: NDArray[np.int64], called: Called
+) -> None:
+    """Accept records that all have an amount of some columns, where the spec does not say what else becomes of them.
+
+    Args:
+        cells: of every record, negative where it lies outside the domain.
+    Raises: InvalidSpec.
+    """
+    for column in columns:
+        if np.isnan(amounts_of(table, column, source, called)[cells >= 0]).any() and column.missing is None:
+            raise InvalidSpec(
+                f"{called} holds records without {column.name!r}; set 'missing: drop' for it, or complete them"
+            )
 
 
 @dataclass(frozen=True)

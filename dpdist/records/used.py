@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from dpdist.domain.times import FINER_THAN_DAYS
@@ -45,22 +45,28 @@ def uses_of(
     return uses
 
 
-def as_used(reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mapping[str, ColumnType]) -> pa.RecordBatchReader:
-    """The used columns of all records, each value converted by itself. Raises: InvalidSpec for columns that are not there once."""
-    import pyarrow as pa
-
-    names = reader.schema.names
+def used_places(names: Sequence[str], uses: Mapping[str, Use]) -> list[int]:
+    """Where the used columns stand among all, compared letter by letter. Raises: InvalidSpec for one that is not there once."""
     for name in uses:
         if names.count(name) != 1:
             found = "no column" if name not in names else "more than one column"
             raise InvalidSpec(
                 f"the records have {found} {name!r}; name each once, or say under 'records.columns' what it is called there"
             )
+    return [names.index(name) for name in uses]
+
+
+def as_used(reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mapping[str, ColumnType]) -> pa.RecordBatchReader:
+    """The used columns of all records, each value converted by itself. Raises: InvalidSpec for columns that are not there once."""
+    import pyarrow as pa
+
+    places = used_places(reader.schema.names, uses)
     schema = pa.schema(fields_of(uses))
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
-            given = ((batch.column(names.index(name)), name, use, types.get(name)) for name, use in uses.items())
+            columns = zip(places, uses.items(), strict=True)
+            given = ((batch.column(place), name, use, types.get(name)) for place, (name, use) in columns)
             yield pa.RecordBatch.from_arrays([column_as_used(*each) for each in given], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
@@ -90,3 +96,23 @@ def column_as_used(column: Column, name: str, use: Use, kind: ColumnType | None 
         return persons_of(given, "integer" if use == "numbered person" else "text")
     except types.Unconvertible as error:
         raise InvalidSpec(f"the column {name!r} of the records is counted as {use} and {error}") from None
+
+
+def selected_columns(select: str, columns: int, places: Sequence[int]) -> str:
+    """A SELECT of some columns of another one's rows, by their places: what a database takes for one name decides nothing.
+
+    Args:
+        columns: how many the other one has.
+    """
+    names = [f"dpdist_{place}" for place in range(columns)]
+    return f"SELECT {', '.join(names[place] for place in places)} FROM (\n{select}\n) AS records({', '.join(names)})"
+
+
+def renamed(reader: pa.RecordBatchReader, names: Sequence[str]) -> pa.RecordBatchReader:
+    """The same columns under other names."""
+    import pyarrow as pa
+
+    schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
+    return pa.RecordBatchReader.from_batches(
+        schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader)
+    )

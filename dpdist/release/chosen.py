@@ -44,10 +44,15 @@ def preliminary_of(job: Job) -> Preliminary | None:
     return MADE[type(asked)].planned(job, asked, part)
 
 
+def still_to_find(job: Job) -> list[Preliminary]:
+    """What parts of the budget find for a release, in order, each with placeholders for what is found before it."""
+    before = preliminary_of(job)
+    return [] if before is None else [before, *still_to_find(job.with_found(None))]
+
+
 def charged_for(job: Job) -> tuple[str, ...]:
     """The ids that the ledger charges for a release that nothing was found for yet: of all that comes before, and its own."""
-    before = preliminary_of(job)
-    return (job.release,) if before is None else (before.release, *charged_for(job.with_found(None)))
+    return (*(before.release for before in still_to_find(job)), job.release)
 
 
 def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]:

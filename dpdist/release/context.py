@@ -17,8 +17,9 @@ from dpdist.process.private import private_folder
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
-PRIVATE_STAGES = ("extract", "count")
-"""Stages whose progress depends on the records, on how many row groups they have for example: for the operator's terminal only."""
+PUBLIC_STAGES = ("plan", "answer", "publish", "deliver")
+"""Stages whose course depends on no record. All others read records or their files: how long they take, and how many parts they have, is
+for the operator's terminal alone."""
 
 
 def silent(stage: str, line: str) -> None:

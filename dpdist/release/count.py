@@ -96,8 +96,8 @@ def as_read(context: Context, job: Job, kept: Path | None) -> Job:
     if source.table is None or kept is None:
         return job
     root = keys.load(context.home)
-    table, uses, types = source.read_of(source.table, job.measured.domain)
-    found = extracts.extracted(table, job.release, kept, context.home, root, context.engine.memory_bytes, uses, types)
+    uses, types = source.uses(job.measured.domain), source.records.types
+    found = extracts.extracted(source.table, job.release, kept, context.home, root, context.engine.memory_bytes, uses, types)
     place = source.records.location.called
     _needed(context, File(str(found.path), Called(place)))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.domain import Attribute
 from dpdist.identities import digest_of
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
@@ -122,6 +123,15 @@ class Preliminary(ABC):
             "domain": [(name, given.measured) for name, given in attributes.items()],
             "columns": self.job.guarantee.columns,
         }
+
+    @property
+    def complete(self) -> tuple[Attribute, ...]:
+        """Columns of which every record within the domain must have an amount."""
+        return ()
+
+    def check_later(self, records: RecordsInParts) -> None:
+        """Refuse, before anything else is charged, what only its own reading would see. Raises: DpdistError."""
+        return
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors | None:
         """How the errors of the release grow with what is found; None where it does not depend on them.

@@ -19,7 +19,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.quantiles import EdgesRule, QuantileRules, edges_rule, quantiles
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
 from dpdist.records.beyond import CountedSizes, CountedValues, RecordsInParts, steps_of_records, values_by_group
-from dpdist.records.names import Names, names_of
+from dpdist.records.names import Names, check_names, names_of
 from dpdist.release.preliminary import NoisyPreliminary, PredictedErrors, Preliminary
 from dpdist.spec.found_first import AskedQuantiles, FoundEdges, PrivateNames
 from dpdist.spec.job import Job
@@ -129,6 +129,10 @@ class QuantileChoice(PrivateChoice):
         """The attributes by which records are grouped."""
         return tuple(self.job.measured.domain.attribute(name) for name in self.asked.asked.by)
 
+    @property
+    def complete(self) -> tuple[Attribute, ...]:
+        return tuple(each.uncounted(name) for name, each in self.asked.asked.of.items())
+
     def choices(self) -> Iterator[dict[str, Any]]:
         for name, some in zip(self.asked.asked.of, self.rule.of, strict=True):
             for each in some:
@@ -136,8 +140,7 @@ class QuantileChoice(PrivateChoice):
                 yield {"of": name, "at": str(each.at), "values": each.size, **rates}
 
     def counted(self, records: RecordsInParts) -> CountedValues:
-        of = tuple(each.uncounted(name) for name, each in self.asked.asked.of.items())
-        return values_by_group(records, self.asked.asked.by, of)
+        return values_by_group(records, self.asked.asked.by, self.complete)
 
     def kept(self, counted: CountedValues, key: bytes, errors: PredictedErrors | None) -> Any:
         number, found = 0, []
@@ -234,6 +237,9 @@ class NameSelection(NoisyPreliminary):
             "left out": sorted(self.left_out),
             "rule": self.rule.facts,
         }
+
+    def check_later(self, records: RecordsInParts) -> None:
+        check_names(records, self.asked.of, self.left_out, self.asked.selection.candidates)
 
     def counted(self, records: RecordsInParts) -> Names:
         candidates = self.asked.selection.candidates  # as declared: it decides about memory alone

@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any
 
 from dpdist.errors import InvalidInput, ReleaseConflict
-from dpdist.grids.base import few_enough
+from dpdist.grids.base import MOST_RECORDS, few_enough
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Receipt
 from dpdist.process.private import private_files
-from dpdist.records.beyond import RecordsInParts
+from dpdist.records.beyond import RecordsInParts, steps_of_amounts
 from dpdist.records.sources import Source
-from dpdist.release.chosen import found_before, preliminary_of
+from dpdist.release.chosen import found_before, preliminary_of, still_to_find
 from dpdist.release.context import Context
 from dpdist.release.count import check_not_empty, files_of, verify_files
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
@@ -72,9 +72,21 @@ def selected(context: Context, job: Job) -> Job:
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable, InvalidInput for more records than a release counts: before the charge;
         InvalidInput when no name is frequent enough.
     """
+    checked = False
     while (before := preliminary_of(job)) is not None:
+        known = context.ledger.receipt(before.release)
+        if not checked and (known is None or known.state != "committed"):
+            _check_later(context, job)
+            checked = True
         job = _with_next(context, job, before)
     return job
+
+
+def _check_later(context: Context, job: Job) -> None:
+    """Refuse now what a later reading of the records would refuse, when something was charged. Raises: DpdistError."""
+    records = read_by(context, job)
+    for later in still_to_find(job)[1:]:
+        later.check_later(records)
 
 
 def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
@@ -92,6 +104,10 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
     few_enough(counted.read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
+    steps = counted.read * domain.shares_per_record
+    if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).grid.adds_up_steps:
+        bounds_known = all(each.asked.beside for each in still_to_find(job))
+        few_enough(steps_of_amounts(read_by(context, job), bounded=bounds_known), of="steps of all amounts")
     verify_files(context, job.source)
     charge = charge_before(before, root, source, counted)
     write = partial(_write, context.store, before, counted, errors)
@@ -101,7 +117,8 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
 
 def read_by(context: Context, job: Job) -> RecordsInParts:
     """The records of a release, to be read before its plan."""
-    return RecordsInParts(files_of(context, job.source), job.measured.domain, context.store, context.engine)
+    complete = tuple(column for each in still_to_find(job) for column in each.complete)
+    return RecordsInParts(files_of(context, job.source), job.measured.domain, context.store, context.engine, complete)
 
 
 def planned_errors(context: Context, before: Preliminary, bound: int) -> PlannedErrors:

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -174,7 +174,7 @@ class Verification:
             "privacy.neighbours": protection.neighbours,
             "privacy.one_change": protection.sentence,
             **{f"privacy.{name}": bound for name, bound in protection.bounds().items()},
-            "privacy.bound": protection.bound,
+            "privacy.bound": _bound_as_written(protection.bound, certificate),
             "privacy.bound_enforced_while_counting": protection.enforced,
             "privacy.rho": str(loss.zcdp),
             "privacy.rho_decimal": float(loss.zcdp),
@@ -288,3 +288,9 @@ def verified_public(place: Place, export: Path | None = None) -> Iterator[Findin
             yield Finding(f"signature of the key {key} ({known})")
         yield finding("digests of all files", lambda: _checked(report.certificate_of(folder)))
         yield from recomputed(folder, export, unchecked=True)
+
+
+def _bound_as_written(bound: str, certificate: Mapping[str, Any]) -> str:
+    """The sentence of a bound, as version 1.0.0 wrote it where a certificate has it so: that of files, also of other records."""
+    earlier = bound.replace("in the order in which they are read", "in the order of files and rows")
+    return earlier if certificate.get("privacy", {}).get("bound") == earlier else bound

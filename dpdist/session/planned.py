@@ -13,18 +13,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import yaml
-
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
+from dpdist.process import yaml_text
 from dpdist.process.private import private_folder
 from dpdist.process.progress import COUNTED, with_time_left
 from dpdist.records.sources import ArrowStream
 from dpdist.release import ahead
 from dpdist.release.ahead import run
-from dpdist.release.context import PRIVATE_STAGES, Progress, running, silent
+from dpdist.release.context import PUBLIC_STAGES, Progress, running, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.release.predicted import predicted_of_all
 from dpdist.release.story import Release
@@ -44,19 +43,6 @@ MUCH = 10**6
 """A cap that refuses no plan."""
 
 
-class _Flowing(yaml.SafeDumper):
-    """Lists of values in one line each."""
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        plain = all(isinstance(each, str | int | float | bool) for each in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=plain or flow_style)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write everything where it stands."""
-        del data
-        return True
-
-
 @dataclass(frozen=True, repr=False)
 class PlannedRelease:
     """A release that may be published.
@@ -73,7 +59,7 @@ class PlannedRelease:
     def read(path: str | Path) -> PlannedRelease:
         """That of a YAML spec. Raises: InvalidSpec."""
         load(path, records=False)  # whose messages name lines
-        return PlannedRelease(yaml.safe_load(Path(path).read_text(encoding="utf-8")), Path(path).resolve().parent)
+        return PlannedRelease(yaml_text.read(Path(path), exact=False)[0], Path(path).resolve().parent)
 
     @cached_property
     def job(self) -> Job:
@@ -169,7 +155,7 @@ class PlannedRelease:
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """The spec as YAML; ``dpdist run`` of a file that holds it is the same release. Written to ``path`` where one is given."""
-        text: str = yaml.dump(dict(self.content), Dumper=_Flowing, sort_keys=False, allow_unicode=True, width=120)
+        text = yaml_text.dump(self.content, width=120, lists_in_lines=True)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
@@ -273,7 +259,7 @@ def shown() -> Progress:
     handle, lines = shows.display(shows.HTML(""), display_id=True), dict[str, str]()
 
     def tell(stage: str, line: str) -> None:
-        lines[stage] = "" if stage in PRIVATE_STAGES else line
+        lines[stage] = line if stage in (*PUBLIC_STAGES, "warning") else ""
         handle.update(shows.HTML(bars(lines, stage)))
 
     return with_time_left(tell)

@@ -12,6 +12,7 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
+from dpdist.process.yaml_text import Lines
 from dpdist.records.formats.arrays import ArrayFormat
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
@@ -19,7 +20,6 @@ from dpdist.spec.found_first import DeclaredNames, FoundFirst
 from dpdist.spec.job import GrowingSeries, Job
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.spec.sources import InFiles
-from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_long
@@ -41,7 +41,6 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_roles(job), ("records",), lines, name)
     located(lambda: _check_participations(job), ("records", "person", "participations"), lines, name)
     located(lambda: _check_array(job), ("records", "counts"), lines, name)
-    located(lambda: _check_pushed(job), ("records", "push_down"), lines, name)
     for i, entry in enumerate(job.workload.entries):
         located(partial(entry.workload, job.measured.domain, folder), ("workload", i), lines, name)
     located(lambda: job.outputs.known, ("postprocess", "known"), lines, name)
@@ -108,26 +107,6 @@ def _check_array(job: Job) -> None:
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'relation', 'counts.column', 'columns', 'header', 'sums' and private categories out"
-        )
-
-
-def _check_pushed(job: Job) -> None:
-    """What a database counts comes back as counts of cells, which say nothing else of records."""
-    if job.source.pushed_down(job.measured.domain) is None:
-        return
-    if (
-        job.guarantee.names != DeclaredNames()
-        or job.guarantee.person.participations
-        or job.source.records.counts is not None
-    ):
-        raise InvalidInput(
-            "with 'push_down' only counts of cells come back, and 'counts', 'participations' and whatever a part of the budget finds first "
-            "need the records themselves: leave one of them out"
-        )
-    if len(job.measured.domain.apart) > 1:
-        raise InvalidInput(
-            "with 'push_down' a database counts each person in the groups of all values alone, and a total or a level of them counts "
-            "persons again: leave 'push_down' out, or make a release of its own for each"
         )
 
 

@@ -58,6 +58,7 @@ def compiled(
     spec: ReleaseSpec,
     *,
     folder: Path | None = None,
+    files: Path | None = None,
     sizes: Sizes = SIZES,
     companions: tuple[Job, ...] = (),
     placeholders: bool = False,
@@ -68,6 +69,7 @@ def compiled(
 
     Args:
         folder: what relative paths start at; default: this process's.
+        files: where the files lie that a spec names beside its records; default: in the same folder.
         sizes: from which other paths are taken.
         companions: the releases that it is made consistent with.
         placeholders: whether categories stand for names that are not selected yet.
@@ -76,12 +78,13 @@ def compiled(
     Raises: InvalidInput for a horizon that cannot have been extended.
     """
     folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
-    again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
+    files = files or folder
+    again = partial(compiled, folder=folder, files=files, sizes=sizes, companions=companions)
     person, first = records.person, entries[0].kind
     names = next(_found_first(spec, again, spent, before), DeclaredNames())
     persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
     beside = {} if spec.quantiles is None else spec.quantiles.of
-    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown, beside)
+    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, files, sizes, unknown, beside)
     former = _former(spec)
     course: OneOff | GrowingSeries = OneOff()
     if spec.stream is not None:
@@ -113,8 +116,8 @@ def compiled(
             spec.output,
             spec.postprocess,
             spec.about,
-            PLAIN if spec.site is None else spec.site.look(folder),
-            {name: drawn for name, given in spec.domain.items() if (drawn := given.values.boundaries(folder)) is not None},
+            PLAIN if spec.site is None else spec.site.look(files),
+            {name: drawn for name, given in spec.domain.items() if (drawn := given.values.boundaries(files)) is not None},
             companions,
         ),
     )

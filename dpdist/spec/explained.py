@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.process.yaml_text import Lines, Place
 from dpdist.spec.model import json_schema
-from dpdist.spec.yaml_text import Lines, Place
 
 _T = TypeVar("_T")
 
@@ -165,11 +165,18 @@ def _either(needed: list[str]) -> str:
 
 def _unknown(place: Place, key: str) -> str:
     """Why a key is refused, or what is allowed in its place."""
+    if key in WITHDRAWN:
+        return f"the key {key!r} was withdrawn: {WITHDRAWN[key]}"
     meant = _meant(place)
     cure = f"do you mean {meant!r}?" if meant else f"allowed here are {', '.join(_allowed_keys(place[:-1]))}"
     return f"unknown key {key!r}; {cure}"
 
 
+WITHDRAWN = {
+    "records.push_down": "a database may take two texts for one, and no noise hides that; leave it out, and dpdist reads the columns "
+    "that are counted and counts them itself, or give the database's own counts as 'records.counts'",
+}
+"""Keys of earlier versions: why they went, and what takes their place."""
 NEEDED = {
     "string_type": "text is needed",
     "string_pattern_mismatch": "letters, digits, '.', '_' and '-' are allowed, the first of them a letter or a digit",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
-from dpdist.records.extracts import Query, RecordTable
+from dpdist.records.extracts import RecordTable
 from dpdist.records.listing import listed
-from dpdist.records.pushed import COUNT, PushedDown
 from dpdist.records.sources import Hashing, Participations, PersonColumn, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called, File
@@ -30,7 +28,6 @@ class Origin:
         attributes: those that are counted, whose columns may be named by folders.
         series: the attribute in whose steps persons are counted, where a release filters one.
         snapshot, called: of a table whose rows were written to a file.
-        counted: whether that file holds what a database counted.
     """
 
     records: RecordsSpec
@@ -39,7 +36,6 @@ class Origin:
     series: str | None
     snapshot: str = ""
     called: Called | None = None
-    counted: bool = False
 
     @property
     def path(self) -> str:
@@ -70,26 +66,7 @@ class Origin:
             records=self.records.model_copy(update={"location": location}),
             snapshot=snapshot,
             called=Called(called),
-            counted=self.records.location.counted_there,
         )
-
-    def read_of(self, table: RecordTable, domain: Domain) -> tuple[RecordTable, dict[str, Use], Mapping[str, ColumnType]]:
-        """What is read of a table, what each of its columns is counted as, and their declared types.
-
-        Raises: InvalidInput for what a database does not count.
-        """
-        uses, pushed = self.uses(domain), self.pushed_down(domain)
-        if isinstance(table, Query):
-            table = replace(table, uses=uses, pushed=pushed)
-        if pushed is None:
-            return table, uses, self.records.types
-        return table, uses_of(domain, {}, counts=COUNT), {}
-
-    def pushed_down(self, domain: Domain) -> PushedDown | None:
-        """What the database counts, None where it does not. Raises: InvalidInput for what a database does not count."""
-        if not self.records.location.counted_there:
-            return None
-        return PushedDown(domain, self.records.columns, self.person, self.records.person.most_records)
 
     @property
     def person(self) -> PersonColumn | None:
@@ -154,12 +131,12 @@ class Origin:
         return self.files
 
     def _files(self, hashing: Hashing) -> Source:
-        found = partial(
-            source_of, self.path, files=self.listed, hashing=hashing, attributes=self.attributes, snapshot=self.snapshot
-        )
-        if self.counted:
-            return found(counts=COUNT)
-        return found(
+        return source_of(
+            self.path,
+            files=self.listed,
+            hashing=hashing,
+            attributes=self.attributes,
+            snapshot=self.snapshot,
             columns=self.records.columns,
             header=self._in_files.header,
             person=self.person,

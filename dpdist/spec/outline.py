@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdist.domain.amounts import MOST_STEPS
+from dpdist.process.yaml_text import quoted
 from dpdist.records.columns import Column, Kind
 from dpdist.spec.attributes import ATTRIBUTES
-from dpdist.spec.yaml_text import quoted
 
 WORDS: dict[Kind, str] = {
     "text": "texts",

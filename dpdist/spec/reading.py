@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpdist.errors import InvalidSpec
+from dpdist.process import yaml_text
 from dpdist.process.encoding import encodes
+from dpdist.process.yaml_text import Lines, Place
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec import yaml_text
 from dpdist.spec.checks import check
 from dpdist.spec.compiled import compiled
 from dpdist.spec.explained import explained, located, short, where_of
@@ -23,7 +24,6 @@ from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.other_bounds import Assumptions
 from dpdist.spec.records import LeftOutSpec
 from dpdist.spec.sources import LOCATIONS
-from dpdist.spec.yaml_text import Lines, Place
 
 
 def load(
@@ -33,6 +33,7 @@ def load(
     follow: bool = True,
     records: bool = True,
     folder: Path | None = None,
+    files: Path | None = None,
     sizes: Sizes = SIZES,
 ) -> Job:
     """The job of a spec, checked: of a YAML file, a dictionary, a spec, or a job as it is.
@@ -42,7 +43,8 @@ def load(
             the release's id in any case.
         follow: check the specs under ``consistent_with``, too.
         records: whether the spec must say where its records are.
-        folder: at which relative paths of a dictionary start. Default: the current one.
+        folder: at which relative paths start. Default: that of the file, or the current one of a dictionary.
+        files: where the files lie that a spec names beside its records. Default: in the same folder.
         sizes: from which other paths are taken.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
@@ -51,8 +53,8 @@ def load(
             located(source.source.records.location.check, ("records",), {}, "spec")
         return source
     if isinstance(source, ReleaseSpec):
-        return _checked(source, {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
-    return _checked(*_written(source, period, folder), follow=follow, records=records, sizes=sizes)
+        return _checked(source, {}, "spec", Path.cwd(), files, follow=follow, records=records, sizes=sizes)
+    return _checked(*_written(source, period, folder), files, follow=follow, records=records, sizes=sizes)
 
 
 def assumed(
@@ -80,7 +82,7 @@ def _written(
         raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
     path, name = Path(source), str(Path(source))
     content, lines = _mapping(path)
-    return _valid(_dated(content, period, name), lines, name), lines, name, path.resolve().parent
+    return _valid(_dated(content, period, name), lines, name), lines, name, folder or path.resolve().parent
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
@@ -155,13 +157,27 @@ def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
         raise InvalidSpec(explained(error, content, lines, name)) from None
 
 
-def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes) -> Job:
+def _checked(
+    spec: ReleaseSpec,
+    lines: Lines,
+    name: str,
+    folder: Path,
+    files: Path | None,
+    *,
+    follow: bool,
+    records: bool,
+    sizes: Sizes,
+) -> Job:
     if not encodes(str(folder)):
         raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
 
     def companions() -> tuple[Job, ...]:
         named = spec.postprocess.consistent_with if follow else ()
-        return tuple(load(folder / path, follow=False, sizes=sizes).itself for path in named)
+        apart = [(path, None if files is None else (files / path).parent) for path in named]
+        return tuple(
+            load((files or folder) / path, follow=False, folder=(folder / path).parent, files=own, sizes=sizes).itself
+            for path, own in apart
+        )
 
     if records:
         located(spec.records.location.check, ("records",), lines, name)
@@ -169,9 +185,12 @@ def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow
 
     def made(of: ReleaseSpec) -> Job:
         job = located(
-            partial(compiled, of, folder=folder, sizes=sizes, companions=others), ("stream", "extended_from"), lines, name
+            partial(compiled, of, folder=folder, files=files, sizes=sizes, companions=others),
+            ("stream", "extended_from"),
+            lines,
+            name,
         )
-        check(job, folder, lines, name)
+        check(job, files or folder, lines, name)
         return job
 
     if "left_out" not in spec.model_fields_set and spec.declares_bounds:

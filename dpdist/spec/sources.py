@@ -121,11 +121,6 @@ class Location(SpecKind):
         return PLAIN
 
     @property
-    def counted_there(self) -> bool:
-        """Whether a database counts the records, so that only the counts are read."""
-        return False
-
-    @property
     def csv_record(self) -> str | None:
         """What is one record where the records are CSV, for readers; None where they are not, or nothing says."""
         return None
@@ -207,12 +202,6 @@ class InQuery(WithCsv):
         "address, with its password, must not stand in one",
         examples=["$SHOP_DATABASE"],
     )
-    push_down: bool = Field(
-        False,
-        description="whether the database counts the rows of the query: it bounds what each person adds, and only the count of each cell "
-        "comes back. Default: dpdist reads the rows and counts them",
-        examples=[True],
-    )
 
     @model_validator(mode="after")
     def _no_address(self) -> InQuery:
@@ -225,10 +214,6 @@ class InQuery(WithCsv):
     @property
     def called(self) -> str:
         return "the query's result"
-
-    @property
-    def counted_there(self) -> bool:
-        return self.push_down
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         connection = self.connection and self.connection.removeprefix("$")

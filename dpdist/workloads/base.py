@@ -50,6 +50,8 @@ class Block:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.factors:
+            raise InvalidInput(f"queries {self.name!r} are over no attribute; name one of the domain")
         if not (np.isfinite(self.weight) and self.weight > 0):
             raise InvalidInput(f"queries {self.name!r}: the weight must be positive and finite, found {self.weight!r}")
 

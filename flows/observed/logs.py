@@ -10,6 +10,7 @@ from typing import Any
 
 from dpdist.release.context import Progress
 from flows.observed.run import Observer, Run, RunResult
+from flows.public import StageTime
 
 LOG = "DPDIST_LOG"
 
@@ -25,9 +26,9 @@ class Lines(Observer):
         """A line with the charge."""
         _line(run, "planned", charge=dict(run.charge), memory_bytes=dict(run.memory))
 
-    def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
+    def stage(self, run: Run, taken: StageTime) -> None:
         """A line with the seconds."""
-        _line(run, "stage", stage=name, seconds=round(seconds, 3))
+        _line(run, "stage", stage=taken.stage.name, seconds=round(taken.seconds, 3))
 
     def published(self, run: Run, what: RunResult) -> None:
         """A line with the place."""

@@ -6,7 +6,6 @@ records: how long counting takes would, and is left out.
 
 from __future__ import annotations
 
-import datetime
 import fcntl
 import json
 import os
@@ -21,6 +20,7 @@ from dpdist import errors
 from dpdist.process.private import private_file, private_folder
 from flows.observed.aside import aside
 from flows.observed.run import Observer, Run, RunResult
+from flows.public import PublicRefusal, StageTime
 
 if TYPE_CHECKING:
     from dpdist.release.story import Release
@@ -57,14 +57,14 @@ class Recorder(Observer):
 
         change_facts(self.home, change)
 
-    def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
+    def stage(self, run: Run, taken: StageTime) -> None:
         """One more time of a stage."""
 
         def change(facts: dict[str, Any]) -> None:
             known = facts.setdefault("stages", {}).setdefault(run.dataset, {})
-            entry = known.setdefault(name, {"sum": 0.0, "counts": [0] * (len(BUCKETS) + 1)})
-            entry["sum"] += seconds
-            entry["counts"][bisect_left(BUCKETS, seconds)] += 1
+            entry = known.setdefault(taken.stage.name, {"sum": 0.0, "counts": [0] * (len(BUCKETS) + 1)})
+            entry["sum"] += taken.seconds
+            entry["counts"][bisect_left(BUCKETS, taken.seconds)] += 1
 
         change_facts(self.home, change)
 
@@ -113,7 +113,7 @@ def counted(home: Path, dataset: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = type(error).__name__
+        reason = PublicRefusal.of(error).reason
         aside(lambda: failed(home, dataset, reason), PATIENCE)
         raise
 

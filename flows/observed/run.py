@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpdist.release.story import Release
     from dpdist.spec import Job
+    from flows.public import StageTime
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Observer:
     def planned(self, run: Run) -> None:
         """Its charge and memory are known."""
 
-    def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
+    def stage(self, run: Run, taken: StageTime) -> None:
         """A stage ended. Stages whose time tells of the records are not reported."""
 
     def published(self, run: Run, what: RunResult) -> None:

@@ -16,6 +16,7 @@ from opentelemetry.trace import Span, StatusCode
 
 from dpdist.release.context import Progress
 from flows.observed.run import Observer, Run, RunResult
+from flows.public import StageTime
 
 ASKED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 
@@ -43,13 +44,13 @@ class Spans(Observer):
         assert self.root is not None
         self.root.set_attributes({f"dpdist.charge.{name}": value for name, value in run.charge.items()})
 
-    def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
+    def stage(self, run: Run, taken: StageTime) -> None:
         """A span of its own, below the run's."""
         assert self.root is not None
-        start = _nanoseconds(began)
+        name, start = taken.stage.name, _nanoseconds(taken.began)
         within = trace.set_span_in_context(self.root)
         span = self.tracer.start_span(name, context=within, start_time=start, attributes={"dpdist.release": run.release})
-        span.end(end_time=start + int(seconds * 1e9))
+        span.end(end_time=start + int(taken.seconds * 1e9))
 
     def published(self, run: Run, what: RunResult) -> None:
         """Close the run's span."""

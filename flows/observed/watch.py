@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpdist.machine.engine import Engine
-from dpdist.release.context import PRIVATE_STAGES, Progress
+from dpdist.release.context import Progress
 from dpdist.release.plan import Plan, stage_memory
 from dpdist.release.story import Release, StepRunner
 from dpdist.spec import Job
 from flows.observed import lineage, logs, recorder, traces
 from flows.observed.aside import aside
 from flows.observed.run import Observer, Run, RunResult
+from flows.public import PublicRefusal, PublicStage, StageTime
 
 _T = TypeVar("_T")
 SECONDS = 10.0
@@ -42,8 +43,10 @@ class Watch:
             began, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
             result = step(name, work)
             seconds = time.monotonic() - clock
-            if name not in PRIVATE_STAGES:
-                self.tell(lambda observer: observer.stage(self.run, name, began, seconds))
+            stage = PublicStage.of(name)
+            if stage is not None:
+                taken = StageTime(stage, began, seconds)
+                self.tell(lambda observer: observer.stage(self.run, taken))
             if isinstance(result, Plan):
                 self._planned(result, engine)
             return result
@@ -73,7 +76,7 @@ def watching(job: Job, home: Path, progress: Progress, *, every: str | None = No
     try:
         yield watch
     except BaseException as error:
-        reason = type(error).__name__
+        reason = PublicRefusal.of(error).reason if isinstance(error, Exception) else type(error).__name__
         watch.tell(lambda observer: observer.failed(run, reason))
         raise
 

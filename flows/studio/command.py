@@ -23,15 +23,14 @@ def studio(
     port: Annotated[int, typer.Option(help="the port at 127.0.0.1. Default: any that is free", min=0, max=65535)] = 0,
 ) -> None:
     """Plan a release on a page of this machine, before anything is spent; no value of a record is read."""
-    import yaml
-
+    from dpdist.process import yaml_text
     from dpdist.process.limits import check_program
     from flows.studio.server import Desk, serve
 
     check_program()
     path = spec.resolve()
     written = path.read_text(encoding="utf-8") if path.exists() else None
-    content = _begun(path, records) if written is None else yaml.safe_load(written)
+    content = _begun(path, records) if written is None else yaml_text.parsed(written, str(spec), exact=False)[0]
     if not isinstance(content, dict):
         raise InvalidInput(f"{spec} is no mapping of keys; name a spec, or a file that is not there yet")
     named = records or _records_of(content, path.parent)

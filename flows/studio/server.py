@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-import yaml
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, Response
 
 from dpdist.errors import DpdistError, InvalidInput
+from dpdist.process import yaml_text
 from dpdist.records.columns import Column, is_person
 from dpdist.session import PlannedRelease
 from flows.studio import drafts
@@ -83,10 +83,8 @@ class Desk:
 
     def parse(self, asked: dict[str, Any]) -> dict[str, Any]:
         """A draft that was written as YAML. Raises: InvalidInput."""
-        try:
-            return {"content": jsonable_encoder(drafts.checked(yaml.safe_load(str(asked.get("yaml", "")))))}
-        except yaml.YAMLError as error:
-            raise InvalidInput(f"this is no YAML: {' '.join(str(error).split())}") from None
+        content, _ = yaml_text.parsed(str(asked.get("yaml", "")), self.path.name, exact=False)
+        return {"content": jsonable_encoder(drafts.checked(content))}
 
     def save(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Write the spec, unless somebody else has changed the file. Raises: InvalidInput."""
@@ -161,7 +159,10 @@ def application(desk: Desk, port: int) -> FastAPI:
     async def ask(task: str, request: Request) -> JSONResponse:
         if task not in desk.tasks or int(request.headers.get("Content-Length") or BODY_BYTES + 1) > BODY_BYTES:
             return _refused("no such task, or too long", 404)
-        asked = await request.json()
+        try:
+            asked = await request.json()
+        except (ValueError, RecursionError):
+            return _refused("what was sent is no JSON; send a mapping", 400)
         return await _run(desk.tasks[task], asked if isinstance(asked, dict) else {})
 
     return app
@@ -175,6 +176,8 @@ async def _run(task: Callable[[dict[str, Any]], dict[str, Any]], asked: dict[str
         return JSONResponse(await run_in_threadpool(task, asked))
     except DpdistError as refusal:
         return _refused(str(refusal), 400)
+    except Exception as error:  # noqa: BLE001 - a draft may hold anything; the text of what it makes fail may quote it
+        return _refused(f"this draft cannot be worked with ({type(error).__name__}); correct it, and report this", 400)
 
 
 def _file(content: bytes, kind: str) -> Callable[[], Response]:

@@ -204,7 +204,9 @@ def test_one_record_is_not_several(protection: Protection) -> None:
     sentence, amount, subject = SENTENCES[protection]
     assert (protection.sentence, protection.subject) == (sentence, subject)
     if protection.enforced:
-        expected = f"Enforced while counting: of each person at most {amount}, the first in the order of files and rows."
+        expected = (
+            f"Enforced while counting: of each person at most {amount}, the first in the order in which they are read."
+        )
     else:
         expected = f"Nobody checked that a person has at most {amount}: whoever has more is covered less."
     assert protection.bound == expected

@@ -179,7 +179,7 @@ class Wider(Draw):
         self._add(0.15, "records", "types", part={columns.get(name, name): types[kind] for name, kind in self.kinds.items()})
         if self.maybe(0.1) and "column" not in records.get("person", {}):
             self._add(1, "records", "counts", part={"column": "n", "of": "visits"})
-        form = choose(["parquet", "parquet", "csv", "sql", "delta", "database", "pushed down"])
+        form = choose(["parquet", "parquet", "csv", "sql", "delta", "database", "database"])
         if form == "csv":
             records["path"] = "records.csv"
             dates = {"dates": {"format": "%d.%m.%Y"}} if "dates" in self.kinds.values() else {}
@@ -198,12 +198,9 @@ class Wider(Draw):
                 "sql": {"sql": "SELECT * FROM 'records.parquet'"},
                 "delta": {"delta": "records"},
                 "database": {"sql": "SELECT * FROM records", "connection": f"${DATABASE}"},
-                "pushed down": {"sql": "SELECT * FROM records", "connection": f"${DATABASE}", "push_down": True},
             }[form]
             if form == "delta":
                 self._add(0.3, "records", "snapshot", part=0)
-            if form == "pushed down":
-                self.added.append(("records", "push_down"))
 
     def _more_persons(self) -> None:
         person = self.content["records"].get("person", {})

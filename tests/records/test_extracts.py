@@ -140,6 +140,76 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     assert postgres.execute("SELECT count(*) FROM visit", name) == [(3000,)]
 
 
+FOLDED = "(VALUES ('x', 'a'), ('X', 'A'), ('x ', 'å'), ('K', 'å')) AS t (word, who)"
+"""Words and persons that collations take for one another."""
+
+
+def test_what_a_database_takes_for_one_text_stays_two(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its collations nor what it takes for one name of a column merges two values."""
+    uses: dict[str, Use] = {"word": "text", "who": "person"}
+    expected = [("X", "A"), ("x", "a"), ("x ", "å"), ("K", "å")]
+    place = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(place)) as db:
+        db.execute(
+            f"CREATE TABLE visit (word VARCHAR COLLATE NOCASE, who VARCHAR COLLATE NOACCENT); INSERT INTO visit FROM {FOLDED}"
+        )
+    monkeypatch.setenv("SHOP", str(place))
+    url = postgres.database()
+    postgres.execute(
+        "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false); "
+        f"CREATE TABLE visit (word text COLLATE folded, who text COLLATE folded); INSERT INTO visit SELECT * FROM {FOLDED}",
+        url.rpartition("/")[2],
+    )
+    monkeypatch.setenv("LARGE_SHOP", url.replace("+psycopg", ""))
+    for name in ("SHOP", "LARGE_SHOP"):
+        found = read(Query("SELECT * FROM visit", name, tmp_path), tmp_path / name, uses=uses)
+        columns = pyarrow.parquet.read_table(found.path).to_pydict()
+        assert sorted(zip(columns["word"], columns["who"], strict=True)) == sorted(expected)
+        twins = 'SELECT who AS "Who", who AS "word", word AS "Word", word AS who FROM visit'  # names that differ in capitals alone
+        found = read(Query(twins, name, tmp_path), tmp_path / name, "twins", {"word": "text", "who": "text"})
+        columns = pyarrow.parquet.read_table(found.path).to_pydict()
+        assert sorted(zip(columns["who"], columns["word"], strict=True)) == sorted(expected)
+        for again in ("SELECT word, who, who FROM visit", 'SELECT word, who AS "Who" FROM visit'):
+            with pytest.raises(InvalidSpec, match="(more than one|no) column 'who'"):
+                read(Query(again, name, tmp_path), tmp_path / name, "again", uses)
+
+
+def test_persons_as_whole_numbers_are_no_casts_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """'1.6' and '0x2' are no whole number, and so no 2."""
+    place = tmp_path / "shop.duckdb"
+    uses: dict[str, Use] = {"who": "numbered person"}
+    monkeypatch.setenv("SHOP", str(place))
+    for kind, values in (
+        ("VARCHAR", "('2'), ('1.6'), ('2.4'), ('0x2'), ('02')"),
+        ("DECIMAL(9, 1)", "(2), (1.6)"),
+        ("DOUBLE", "(2)"),
+    ):
+        with duckdb.connect(str(place)) as db:
+            db.execute(f"CREATE OR REPLACE TABLE visit (who {kind}); INSERT INTO visit VALUES {values}")
+        query = Query("SELECT * FROM visit", "SHOP", tmp_path)
+        if kind == "DOUBLE":
+            with pytest.raises(InvalidSpec, match="persons are named by text or whole numbers"):
+                read(query, tmp_path / "home", kind, uses)
+            continue
+        persons = pyarrow.parquet.read_table(read(query, tmp_path / "home", kind, uses).path)["who"].to_pylist()
+        assert {each for each in persons if each} == {"2"}, kind
+        assert persons.count("2") == values.count("2)") + values.count("'2'") + values.count("'02'"), kind
+
+
+def test_only_the_columns_that_are_counted_are_asked_for(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another column is not computed, sent or read."""
+    monkeypatch.setenv("SHOP", postgres.database().replace("+psycopg", ""))
+    uses: dict[str, Use] = {"age": "number"}
+    for connection, other in ((None, "error('asked for')"), ("SHOP", "1 / (n - n)")):
+        query = Query(f"SELECT {other} AS other, n AS age FROM (VALUES (3), (4)) AS t (n)", connection, tmp_path)
+        found = pyarrow.parquet.read_table(read(query, tmp_path / "home", str(connection), uses).path)
+        assert sorted(found["age"].to_pylist()) == [3.0, 4.0]
+
+
 def test_the_file_that_lacks_a_column_is_named_by_its_number(tmp_path: Path) -> None:
     """Of the files of a pattern, from 1 on in the order of their names."""
     for name, column in (("a.csv", "age"), ("b.csv", "sex")):
@@ -147,6 +217,13 @@ def test_the_file_that_lacks_a_column_is_named_by_its_number(tmp_path: Path) -> 
     query = Query("SELECT age, 'f' AS sex, 'a' AS work, 1 AS person FROM '*.csv'", None, tmp_path, {"age": "whole"})
     with pytest.raises(InvalidSpec, match=r"file 2 of '\*\.csv'"):
         read(query, tmp_path / "home")
+
+
+def test_columns_of_a_file_that_duckdb_takes_for_one_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("age,Age\n1,2\n")
+    query = Query("SELECT age FROM 'x.csv'", None, tmp_path, {"Age": "whole"})
+    with pytest.raises(InvalidSpec, match="differ in capitals alone"):
+        read(query, tmp_path / "home", uses={"age": "number"})
 
 
 TOUCHING = (
@@ -174,11 +251,17 @@ TOUCHING = (
         ("COPY visit TO 'out.csv'", "one SELECT"),
         ("SELEC age FROM visit", "cannot be run: its grammar is wrong \\(line 1, at 'SELEC'\\)"),
         ("SELECT agee FROM visit", "cannot be run: a column that it names does not exist, .* \\(at 'agee'\\)"),
-        ("SELECT CAST('x' || sex AS INTEGER) FROM visit", r"cannot be read \(ConversionException\)"),
+        (
+            "SELECT CAST('x' || sex AS INTEGER) AS age, sex, sex AS work, 1 AS person FROM visit",
+            r"cannot be read \(ConversionException\)",
+        ),
         ("SELECT * FROM 'visits.csv'", "the records have no column 'sex'"),
         ("SELECT job FROM 'visits.csv'", "files have the columns that are counted, and those that 'records.types' declares"),
         ("SELECT * FROM 'jobs.csv'", "no column that is counted, nor one that 'records.types' declares: declare those"),
-        *((f"SELECT * FROM {each}", "may name files as tables alone") for each in TOUCHING),
+        *(
+            (f"SELECT 1 AS age, 'f' AS sex, 'a' AS work, 1 AS person FROM {each}", "may name files as tables alone")
+            for each in TOUCHING
+        ),
     ],
 )
 def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +269,7 @@ def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Pat
     (tmp_path / "visits.csv").write_text("age,job\n1,2\n")
     (tmp_path / "jobs.csv").write_text("job\n2\n")
     with pytest.raises(InvalidSpec, match=said) as refused:
-        read(Query(sql, "SHOP", tmp_path, uses=USES), tmp_path / "home")
+        read(Query(sql, "SHOP", tmp_path), tmp_path / "home")
     assert "\n" not in str(refused.value)
     assert "xf" not in str(refused.value)
     assert "xm" not in str(refused.value)

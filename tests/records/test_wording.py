@@ -48,7 +48,6 @@ OF_THE_SPEC = {
     "snapshot",
     "column.name",  # the column of persons
     "times.every",
-    "each.name",  # of pushed: an attribute
     "twice[0]",
     "what",
     "_split(location)[0]",
@@ -59,7 +58,6 @@ FIXED = {
     "endings(ArrayFormat)",
     "endings(RowFormat)",
     "MOST_RECORDS",
-    "MOST_VALUES",
     "DEFAULTS[name]",  # of an environment variable
     "text",  # of an environment variable
     "'no person column' if person is None else f'up to {found}'",

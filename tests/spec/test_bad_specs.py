@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidSpec
+from dpdist.process.yaml_text import Place
 from dpdist.spec import load
-from dpdist.spec.yaml_text import Place
 from tests import small
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,22 @@ CHANGES = {
     "to 2^53": ("to: 11", "to: 9007199254740992", "only marginals and filters are answered"),
     "to 2^27": ("to: 11", "to: 134217728", "only marginals and filters are answered"),
     "huge width": ("to: 11", "to: 11\n    width: 99999999999999999999", "whole numbers lie between"),
+    "a database that counts": (
+        "path: records.parquet",
+        "sql: SELECT 1\n  push_down: true",
+        "line 4: the key 'records.push_down' was withdrawn: a database may take two texts for one",
+    ),
     "a yes for a text": ("- f\n", "- yes\n", "line 10: domain.sex.categories.0: text is needed, but YAML reads this value as yes or no"),
+    "a number in octal digits": ("- f\n", "- 010\n", "line 10: YAML reads '010' as another number than is written; put it in quotes"),
+    "a number in base 60": ("- f\n", "- 12:30\n", "YAML reads '12:30' as another number"),
+    "a number with a blank": ("- f\n", "- 1_000\n", "YAML reads '1_000' as another number"),
+    "a number in base 16": ("to: 11", "to: 0xb", "YAML reads '0xb' as another number"),
+    "a number with a fraction in base 60": ("rho: 0.1", "rho: 1:30.5", "YAML reads '1:30.5' as another number"),
+    "categories that look the same": ("- f\n", '- "Ko\\u0308ln"\n    - "K\\xF6ln"\n', "look the same"),
+    "a category and a blank of no width": ("- f\n", '- "a"\n    - "a\\u200B"\n', "look the same"),
+    "categories with two kinds of blanks": ("- f\n", '- "a b"\n    - "a\\xA0b"\n', "look the same"),
+    "ranges of nothing": ("workload:\n", "workload:\n- ranges: {of: []}\n", "ranges.of: at least one entry is needed"),
+    "a range without ends": ("workload:\n", "workload:\n- ranges: {of: [age], list: [[]]}\n", "needs 1 pairs of values"),
     "a date for a text": ("- f\n", "- 2026-01-05\n", "as a date; put it in quotes"),
     "a NUL in the place of the records": ("path: records.parquet", 'path: "a\\0b.parquet"', "without a NUL character is needed"),
     "a NUL in the folder": ("release: small-1", 'output: {folder: "s3://a/\\0"}\nrelease: small-1', "without a NUL character is needed"),
@@ -226,7 +241,7 @@ LIMITED = """
 import resource, sys, time
 from dpdist.errors import InvalidSpec
 from dpdist.spec import load
-from dpdist.spec.yaml_text import Place
+from dpdist.process.yaml_text import Place
 before = resource.getrusage(resource.RUSAGE_SELF)
 for path in sys.argv[1:]:
     try:

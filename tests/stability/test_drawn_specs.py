@@ -43,7 +43,7 @@ NEW = 10**9
 """The name of a person who comes: nobody else has it."""
 IDLE = ("quantiles", "postprocess", "title", "language", "about", "site", "assume", "output", "period")
 """Parts that move nothing that is measured, and that others do not go with."""
-PLACES = ("path", "sql", "connection", "push_down", "delta", "snapshot", "csv", "header", "columns", "types", "counts")
+PLACES = ("path", "sql", "connection", "delta", "snapshot", "csv", "header", "columns", "types", "counts")
 """Of records, which are given as one file of rows here."""
 Rows = list[dict[str, Any]]
 

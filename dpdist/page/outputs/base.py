@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
-
 from dpdist.page.content import Content
 from dpdist.page.places import Destination, TaskMap, Written
+from dpdist.process.yaml_text import dump
 
 
 @dataclass(frozen=True)
@@ -65,4 +64,4 @@ def json_text(content: dict[str, Any]) -> bytes:
 
 def yaml_text(content: dict[str, Any]) -> bytes:
     """A file of YAML."""
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=10**6).encode()
+    return dump(content, width=10**6).encode()

@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
 from dpdist.domain.boundaries import Boundaries, boundaries
+from dpdist.process.yaml_text import quoted
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes.base import LISTED, Named, Values
 from dpdist.spec.chosen_bounds import PRIVATE
 from dpdist.spec.values import PathText, SpecPart, Text
-from dpdist.spec.yaml_text import quoted
 
 
 class MapSpec(SpecPart):

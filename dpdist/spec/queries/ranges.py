@@ -20,6 +20,7 @@ class RangesSpec(SpecPart):
     """Counts of the records in intervals: in all of them, or in listed ones (pairs of values, both included)."""
 
     of: tuple[str, ...] = Field(
+        min_length=1,
         description="one attribute with an order, or several. With several a query counts a box: one interval of each attribute",
         examples=[["age"]],
     )
@@ -60,7 +61,7 @@ class RangesQuery(OverOrder):
         listed: list[list[tuple[int, int]]] = []
         for box in asked.listed:
             pairs: list[Any] = [pair for pair in box if isinstance(pair, tuple)] or [box]
-            if len(pairs) != len(asked.of):
+            if len(pairs) != len(asked.of) or any(len(pair) != 2 for pair in pairs):
                 raise InvalidInput(
                     f"a listed range over {list(asked.of)} needs {len(asked.of)} pairs of values, found {list(box)}"
                 )

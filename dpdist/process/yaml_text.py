@@ -1,10 +1,14 @@
-"""The text of a spec: YAML to plain values, with the line of every key. Whatever the text holds, reading it ends, or is refused."""
+"""YAML to plain values, with the line of every key, and plain values to YAML: nobody else imports a parser of YAML.
+
+Whatever a text holds, reading it ends, or is refused. What YAML reads as another number than is written is refused, too.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +28,27 @@ REPEATED_VALUES = 100_000
 """Values that aliases may add to those that are written down."""
 
 
-def read(path: Path) -> tuple[Any, Lines]:
-    """The content of a YAML file, and the line of every key. Raises: InvalidSpec with the line, what was found and what to do."""
+def read(path: Path, *, exact: bool = True) -> tuple[Any, Lines]:
+    """The content of a YAML file, and the line of every key.
+
+    Args:
+        exact: whether numbers with decimals stay texts, so that 0.1 is one tenth; else they are floating-point numbers.
+    Raises: InvalidSpec with the line, what was found and what to do.
+    """
+    return parsed(_text(path), str(path), exact=exact)
+
+
+def parsed(text: str, path: str, *, exact: bool = True) -> tuple[Any, Lines]:
+    """The content of a YAML text, and the line of every key.
+
+    Args:
+        path: what messages call it.
+        exact: as for ``read``.
+    Raises: InvalidSpec.
+    """
     try:
-        text = _text(path)
+        if len(text) > SPEC_BYTES:
+            raise InvalidSpec(f"{path} has {len(text):,} characters, at most {SPEC_BYTES:,} are allowed")
         if _BRACKETS.search(text):
             raise RecursionError  # found by PyYAML, too, after seconds
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -44,7 +65,32 @@ def read(path: Path) -> tuple[Any, Lines]:
             f"{path}: values lie more than {DEPTH} levels deep; a release spec needs no more than eight"
         ) from None
     lines: Lines = {}
-    return _content(node, (), lines, path), lines
+    return _content(node, (), lines, path, exact), lines
+
+
+class _Flowing(yaml.SafeDumper):
+    """Lists of values in one line each, where they are asked for; everything where it stands."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        plain = all(isinstance(each, str | int | float | bool) for each in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain or flow_style)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything where it stands."""
+        del data
+        return True
+
+
+def dump(content: Mapping[str, Any], *, width: int, lists_in_lines: bool = False) -> str:
+    """Plain values as YAML.
+
+    Args:
+        width: of a line.
+        lists_in_lines: whether a list of plain values stands in one line.
+    """
+    dumper = _Flowing if lists_in_lines else yaml.SafeDumper
+    text: str = yaml.dump(dict(content), Dumper=dumper, sort_keys=False, allow_unicode=True, width=width)
+    return text
 
 
 def _text(path: Path) -> str:
@@ -66,7 +112,7 @@ def _text(path: Path) -> str:
         raise InvalidSpec(f"{path}: no file has such a name; give the path of a release spec in YAML") from None
 
 
-def _check_graph(root: yaml.Node, path: Path) -> None:
+def _check_graph(root: yaml.Node, path: str) -> None:
     """Aliases make a graph of the text. Raises: InvalidSpec when it is circular, deep, or far larger than what is written."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
@@ -90,7 +136,7 @@ def _check_graph(root: yaml.Node, path: Path) -> None:
         raise InvalidSpec(f"{path}: aliases repeat more than {REPEATED_VALUES:,} values; write fewer of them")
 
 
-def _content(node: yaml.Node, place: Place, lines: Lines, path: Path) -> Any:
+def _content(node: yaml.Node, place: Place, lines: Lines, path: str, exact: bool) -> Any:
     """The node's content; ``lines`` learns the line of every key."""
     lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
@@ -103,16 +149,28 @@ def _content(node: yaml.Node, place: Place, lines: Lines, path: Path) -> Any:
             if key in out:
                 raise InvalidSpec(f"{path}, line {line}: key {key!r} appears twice; keep one")
             lines[(*place, key)] = line
-            out[key] = _content(value_node, (*place, key), lines, path)
+            out[key] = _content(value_node, (*place, key), lines, path, exact)
         return out
     if isinstance(node, yaml.SequenceNode):
-        return [_content(item, (*place, i), lines, path) for i, item in enumerate(node.value)]
-    if node.tag == "tag:yaml.org,2002:float":
-        return node.value  # exact decimals: 0.1 stays one tenth
-    return _scalar(node, path)
+        return [_content(item, (*place, i), lines, path, exact) for i, item in enumerate(node.value)]
+    kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    value = _scalar(node, path)
+    if kind in _WRITTEN and not _WRITTEN[kind].fullmatch(node.value):
+        raise InvalidSpec(
+            f"{path}, line {node.start_mark.line + 1}: YAML reads {_short(node.value)} as another number than is written; put it in quotes "
+            "if it is text, or write the number in plain decimal digits"
+        )
+    return node.value if kind == "float" and exact else value  # exact decimals: 0.1 stays one tenth
 
 
-def _scalar(node: yaml.Node, path: Path) -> Any:
+_WRITTEN = {
+    "int": re.compile(r"0|-?[1-9][0-9]*"),
+    "float": re.compile(r"[-+]?(\.inf|\.nan|[0-9]*\.?[0-9]*([eE][-+]?[0-9]+)?)", re.IGNORECASE),
+}
+"""Numbers that are printed as they are written: 010, 0x1f, 1_000 and 12:30 are not."""
+
+
+def _scalar(node: yaml.Node, path: str) -> Any:
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_object(node)
