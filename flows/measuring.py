@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import sys
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,22 +34,22 @@ LONGEST = 4000
 """Longest line that is reported of a refusal."""
 
 
-def command(given: Given, digest: str, period: datetime.date | None) -> list[str]:
-    """The command line of the process that measures; nothing in it is secret."""
+def command(given: Given, digest: str, period: datetime.date | None, run: uuid.UUID) -> list[str]:
+    """The command line of the process that measures, for a run of the service; nothing in it is secret."""
     day = "-" if period is None else period.isoformat()
-    return [sys.executable, "-P", "-m", __name__, str(given.folder), str(given.window), given.every, digest, day]
+    return [sys.executable, "-P", "-m", __name__, str(given.folder), str(given.window), given.every, digest, day, str(run)]
 
 
 def main() -> None:
     """Measure what the command line names, and tell of it."""
-    folder, window, every, digest, day = sys.argv[1:]
+    folder, window, every, digest, day, run = sys.argv[1:]
     given = Given(Path(folder), int(window), cast(Every, every))
     with os.fdopen(os.dup(1), "w", encoding="ascii") as told:
         os.dup2(2, 1)  # what libraries print is for the operator's log
         try:
             children.end_with_this_process()
             period = None if day == "-" else datetime.date.fromisoformat(day)
-            end = measured(given, digest, period, _teller(told), partial(_end_at_once, told))
+            end = measured(given, digest, period, uuid.UUID(run), _teller(told), partial(_end_at_once, told))
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
             end = refusal(error)
         _tell(told, {"end": end})
@@ -75,12 +76,14 @@ def measured(
     given: Given,
     digest: str,
     period: datetime.date | None,
+    run: uuid.UUID,
     tell: Callable[[str, str, str], None],
     refuse: Callable[[Exception], NoReturn],
 ) -> dict[str, Any]:
     """Where the release of a given spec is, and whether it was charged now.
 
     Args:
+        run: of the service, which counts how it ends.
         refuse: ends this process where its cluster is hostile.
     """
     job = given.job(digest, period)
@@ -94,7 +97,7 @@ def measured(
         tell(name, "ended", "")
         return result
 
-    with watching(job, state_folder(), progress) as watch:
+    with watching(job, state_folder(), progress, served_as=run) as watch:
         address = ahead.engine_for(job, None)
         if engine.is_cluster(address):  # before its scheduler says the first word
             unpickling.restrict(refuse)

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def measuring(folder: Path, client: Client, *, restricted: bool) -> subprocess.P
 
     digest = hashlib.sha256((folder / "specs" / "release.yaml").read_bytes()).hexdigest()
     off = "" if restricted else "unpickling.restrict = lambda end: None\n"
-    words = [str(folder / "specs"), "100", "day", digest, "-"]
+    words = [str(folder / "specs"), "100", "day", digest, "-", str(uuid.uuid4())]
     script = f"import sys\nfrom flows import measuring, unpickling\n{off}sys.argv[1:] = {words!r}\n"
     environment = {
         **os.environ,
