@@ -1,4 +1,5 @@
-"""What 'helm test' runs: two small releases, one without delta, with the installation's own key, ledger, store and cluster, under a data set of their own.
+"""What 'helm test' runs: two small releases, one of them without delta, with the installation's own key, ledger, store and
+cluster, under a data set of their own.
 
 ``--declare`` declares that data set's cap, where the ledger's owner has another login than the application. ``--client`` looks, as
 Prefect's worker would, whether the measuring service answers and refuses what it was not given.

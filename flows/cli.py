@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
-from dpdist.errors import DpdistError, InvalidInput
+from dpdist.errors import DpdistError, InvalidInput, MissingRecords
 from dpdist.machine.state import state_folder
 from dpdist.process.encoding import encodes
 from dpdist.process.private import private_folder
@@ -138,6 +138,8 @@ def main() -> None:
         if os.environ.get("DPDIST_DEBUG"):
             raise
         err.one_line(Text.assemble(("error:", "bold red"), f" {_told(error)}"))
+        if isinstance(error, MissingRecords) and error.private:
+            err.print(error.private, style="dim")
         sys.exit(1)
 
 

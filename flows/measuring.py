@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError
+from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, MissingRecords
 from dpdist.machine import engine
 from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
@@ -51,6 +51,8 @@ def main() -> None:
             period = None if day == "-" else datetime.date.fromisoformat(day)
             end = measured(given, digest, period, uuid.UUID(run), _teller(told), partial(_end_at_once, told))
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
+            if isinstance(error, MissingRecords):  # for the operator's log
+                sys.stderr.write(f"{error.private}\n")
             end = refusal(error)
         _tell(told, {"end": end})
 

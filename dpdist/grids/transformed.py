@@ -56,10 +56,11 @@ class TransformedGrid(Grid):
         kept, spread = work.kept(name), work.kept(f"{name}-errors")
         if kept is None:
             with work.scratch() as inner:
-                if held_ones:
-                    made = work.largest(self.computed, workload, Held(held(z)))
-                else:
-                    made = self.transformed(workload, inner, z, on_done)
+                made = (
+                    work.largest(self.computed, workload, Held(held(z)))
+                    if held_ones
+                    else self.transformed(workload, inner, z, on_done)
+                )
                 facts = {"errors": [error * noise.deviation for error in made.errors]}
                 if made.spread is not None:
                     spread = work.write(scaled(made.spread, noise.deviation), f"{name}-errors"), {}

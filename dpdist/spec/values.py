@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 
 def exact(value: Any) -> Fraction:
@@ -45,6 +45,21 @@ def _end(value: Any) -> Any:
 
 
 Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"type": "number"})]
+
+
+def _share(value: Any) -> Fraction:
+    """A share as a percentage, such as 10%, or as a number from 0 to 1. Raises: ValueError."""
+    text = str(value).strip()
+    try:
+        found = exact(text[:-1]) / 100 if text.endswith("%") else exact(value)
+    except ValueError:
+        found = Fraction(-1)
+    if not 0 <= found <= 1:
+        raise ValueError("a share is needed, from 0% to 100%, such as 10%")
+    return found
+
+
+Share = Annotated[Fraction, BeforeValidator(_share), WithJsonSchema({"type": ["number", "string"]})]
 
 
 def _day_or_time(value: Any) -> Any:

@@ -65,12 +65,13 @@ def test_the_specs_of_a_page_are_published(
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=2**31) as cluster:
         cluster_environment = {"DPDIST_ENGINE": cluster.scheduler_address, "DPDIST_ENGINE_WITHOUT_TLS": "1"}
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "DPDIST_HOME": str(tmp_path / "home"), **cluster_environment}
+        environment["SHOP"] = str(folder / "shop.duckdb")  # the database of the page about SQL
         service = Running(tmp_path, tmp_path / "home", "--window", "36500", env=environment)
         try:
             for spec in specs:
                 named = re.search(r"--period (\S+)", page.read_text())
                 period = named.group(1) if named and "{period}" in spec.read_text() else "-"
-                client = {"DPDIST_SERVICE": service.listen, "PREFECT_LOGGING_LEVEL": "WARNING"}
+                client = {"DPDIST_SERVICE": service.listen, "PREFECT_LOGGING_LEVEL": "WARNING", "SHOP": environment["SHOP"]}
                 done = forked.finished(PUBLISHED, tmp_path / "client", spec, period, folder=folder, **client)
                 assert done.returncode == 0, f"{spec.name}: {done.stderr}\n{service.log()}"
                 assert json.loads(done.stdout.splitlines()[-1])

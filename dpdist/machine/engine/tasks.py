@@ -82,11 +82,14 @@ Reference = tuple[str, int, str]
 """A result in the exchange: its name, its size in bytes and its digest. Nothing else of a result passes the scheduler."""
 
 
-def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) -> Reference | None:
-    """function(item) where it runs; its result, if it has one, is left in the exchange as a document and arrays."""
+def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) -> Reference | tuple[()]:
+    """function(item) where it runs; its result, if it has one, is left in the exchange as a document and arrays.
+
+    Nothing is an empty tuple: Dask tells a client the type of each result, and that of None is made by a call.
+    """
     found = without_data(partial(_called, folder, function), item)
     if found is None:
-        return None
+        return ()
     data = os.urandom(SALT_BYTES) + encode(found)
     name = f"{folder}/{uuid.uuid4().hex}"
     return name, len(data), exchange.put_block(name, np.frombuffer(data, dtype=np.uint8))
@@ -94,7 +97,9 @@ def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) 
 
 def fetched(exchange: TaskStore | None, result: Any) -> Any:
     """What a task returned, read from the exchange where there is one. Raises: what it refused."""
-    if exchange is not None and result is not None:
+    if exchange is not None and result == ():
+        return None
+    if exchange is not None:
         name, size, digest = _checked(result)
         result = decode(exchange.get_block(name, (size,), np.uint8, digest)[SALT_BYTES:])
     if isinstance(result, _Refusal):
