@@ -204,7 +204,8 @@ class RecordsSpec(OfKinds):
         examples=["allow"],
     )
     most_missing: Share = Field(
-        Fraction(1, 10),
+        "10%",
+        validate_default=True,
         description="the largest share of the records that may be missing or outside the domain, so that they count nowhere. Where it is "
         "more, a file is usually read in another way than it is written, and the release stops before anything is charged. How many there "
         "are is told to the operator alone; 'dpdist run --accept-missing' releases them all the same",

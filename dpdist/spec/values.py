@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 
 def exact(value: Any) -> Fraction:
@@ -48,10 +48,12 @@ Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"ty
 
 
 def _share(value: Any) -> Fraction:
-    """A share as a percentage, such as 10%, or as a number from 0 to 1. Raises: ValueError."""
+    """A share as a percentage, such as 10%. Raises: ValueError."""
+    if isinstance(value, Fraction):
+        return value
     text = str(value).strip()
     try:
-        found = exact(text[:-1]) / 100 if text.endswith("%") else exact(value)
+        found = exact(text[:-1]) / 100 if text.endswith("%") else Fraction(-1)
     except ValueError:
         found = Fraction(-1)
     if not 0 <= found <= 1:
@@ -59,7 +61,12 @@ def _share(value: Any) -> Fraction:
     return found
 
 
-Share = Annotated[Fraction, BeforeValidator(_share), WithJsonSchema({"type": ["number", "string"]})]
+Share = Annotated[
+    Fraction,
+    BeforeValidator(_share),
+    PlainSerializer(lambda share: f"{float(100 * share):g}%", return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
 
 
 def _day_or_time(value: Any) -> Any:

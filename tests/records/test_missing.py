@@ -67,7 +67,7 @@ def test_a_tenth_is_allowed_and_not_one_more(home: Path, tmp_path: Path) -> None
     assert charges(home) == 2
 
 
-@pytest.mark.parametrize(("share", "runs"), [("10%", False), ("30%", True), (0.3, True), ("29.9%", False), ("100%", True)])
+@pytest.mark.parametrize(("share", "runs"), [("10%", False), ("30%", True), ("29.9%", False), ("100%", True)])
 def test_the_share_is_declared(share: object, runs: bool, home: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "data", 300, records={"path": "records.parquet", "most_missing": share})
     if runs:
@@ -78,7 +78,7 @@ def test_the_share_is_declared(share: object, runs: bool, home: Path, tmp_path: 
     assert charges(home) == runs
 
 
-@pytest.mark.parametrize("share", ["101%", "-1%", "many", 2, True])
+@pytest.mark.parametrize("share", ["101%", "-1%", "many", "%", 0.3, True])
 def test_what_is_no_share_is_refused(share: object, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="a share is needed, from 0% to 100%"):
         load(written(tmp_path / "data", 0, records={"path": "records.parquet", "most_missing": share}))
