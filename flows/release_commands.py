@@ -111,6 +111,7 @@ def plan(
     )
     if left_out:
         predictions.print_left_out(left_out, why=why)
+        predictions.print_longer_search(queries, left_out, certificate["mechanism"]["certified_gap"])
         predictions.print_rounds(_drowned(planned), records)
     predictions.print_predicted(errors, least and f"{half_width} needs {least}")
     predictions.print_bounds(given, bounds)
