@@ -12,7 +12,6 @@ import yaml
 
 from dpdist.mechanisms.planner import considered
 from dpdist.mechanisms.registry import mechanism_of
-from dpdist.process import private
 from dpdist.workloads import prefix
 from tests import small
 from tests.measuring_service import ROOT
@@ -42,21 +41,22 @@ def test_a_cap_is_declared_from_a_spec_for_many_periods(home: Path, tmp_path: Pa
 def test_a_deleted_working_directory_is_said(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    script = f"import os, shutil, sys; os.chdir({str(gone)!r}); shutil.rmtree({str(gone)!r}); sys.argv = ['dpdist', 'ledger']\n"
-    program = [sys.executable, "-c", f"{script}from flows.cli import main; main()"]
-    done = subprocess.run(
-        program, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    script = (
+        f"import os, shutil, sys; os.chdir({str(gone)!r}); shutil.rmtree({str(gone)!r}); sys.argv = ['dpdist', 'ledger']\n"
     )
+    program = [sys.executable, "-c", f"{script}from flows.cli import main; main()"]
+    done = subprocess.run(program, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "was deleted; change to one that exists" in " ".join(done.stderr.split())
 
 
-def test_nobody_else_may_write_what_is_published() -> None:
+def test_nobody_else_may_write_what_is_published(home: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        assert not private.published_mode() & stat.S_IWOTH
+        folder = Path(small.run(small.write(tmp_path / "data"), home).folder)
     finally:
         os.umask(before)
+    assert [path for path in (folder, *folder.rglob("*")) if path.stat().st_mode & stat.S_IWOTH] == []
 
 
 def test_auto_takes_no_longer_than_a_minute_of_a_laptop() -> None:
