@@ -1,4 +1,5 @@
-"""What 'helm test' runs: a small release with the installation's own key, ledger, store and cluster, under a data set of its own.
+"""What 'helm test' runs: two small releases, one of them without delta, with the installation's own key, ledger, store and
+cluster, under a data set of their own.
 
 ``--declare`` declares that data set's cap, where the ledger's owner has another login than the application. ``--client`` looks, as
 Prefect's worker would, whether the measuring service answers and refuses what it was not given.
@@ -10,21 +11,29 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def spec() -> dict[str, object]:
-    """The small release: its id is new for every run."""
-    return {
-        "release": f"helm-test-{os.environ.get('HOSTNAME', 'here')}-{os.getpid()}",
-        "records": {"path": str(ROOT / "examples" / "census" / "records.parquet")},
-        "domain": {"sex": {"categories": ["Female", "Male"]}},
-        "workload": [{"marginals": {"ways": [1]}}],
-        "budget": {"rho": "1/1000"},
-        "ledger": {"dataset": "helm-test", "cap": {"rho": 1000}},
-        "output": {"folder": "published"},
-    }
+BUDGETS: dict[str, dict[str, object]] = {"pure": {"epsilon": "1/50"}, "rho": {"rho": "1/1000"}}
+"""A release without delta, whose strategy a worker builds, and one with Gaussian noise."""
+
+
+def specs() -> list[dict[str, object]]:
+    """The small releases: their ids are new for every run."""
+    return [
+        {
+            "release": f"helm-test-{os.environ.get('HOSTNAME', 'here')}-{os.getpid()}-{kind}",
+            "records": {"path": str(ROOT / "examples" / "census" / "records.parquet")},
+            "domain": {"age": {"from": 0, "to": 99, "outside": "clip"}, "sex": {"categories": ["Female", "Male"]}},
+            "workload": [{"cdf": {"of": "age", "by": ["sex"]}}],
+            "budget": budget,
+            "ledger": {"dataset": "helm-test", "cap": {"rho": 1000}},
+            "output": {"folder": f"published-{kind}"},
+        }
+        for kind, budget in BUDGETS.items()
+    ]
 
 
 def declare() -> None:
@@ -34,7 +43,7 @@ def declare() -> None:
     from dpdist.privacy.ledger import opened
     from dpdist.spec import load
 
-    checked = load(spec())
+    checked = load(specs()[0])
     with opened(state.state_folder()) as ledger:
         ledger.declare(checked.guarantee.dataset, checked.guarantee.cap, checked.guarantee.protection)
 
@@ -56,25 +65,38 @@ def ask() -> None:
         sys.exit(str(error))
 
 
+def refuse(error: Exception) -> NoReturn:
+    """End where the cluster sends what the measuring service would refuse."""
+    sys.stderr.write(f"{error}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def main() -> None:
-    """Publish twice: the second time nothing may be charged."""
+    """Publish a release of each kind twice, as the measuring service would: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
     from dpdist.machine import engine, state
     from dpdist.release import story
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
+    from flows import unpickling
 
-    home, content = state.state_folder(), spec()
+    home = state.state_folder()
+    if engine.is_cluster(None):
+        unpickling.restrict(refuse)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        charged = []
-        for _ in range(2):
-            with engine.started(None) as started:
-                context = Context(home, state.store_of(home), started, silent)
-                charged.append(story.release(context, load(content)).charged)
-    if charged != [True, False]:
-        sys.exit(f"a release that was run twice was charged {charged}; expected once")
-    print("key, ledger, store and cluster work: a release was published, a second run charged nothing")
+        for content in specs():
+            charged = []
+            for _ in range(2):
+                with engine.started(None) as started:
+                    context = Context(home, state.store_of(home), started, silent)
+                    charged.append(story.release(context, load(content)).charged)
+            if charged != [True, False]:
+                sys.exit(f"the release {content['release']} was run twice and charged {charged}; expected once")
+    print(
+        "key, ledger, store and cluster work: releases with and without delta were published, a second run charged nothing"
+    )
 
 
 if __name__ == "__main__":

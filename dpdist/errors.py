@@ -23,6 +23,19 @@ class NoRecords(InvalidSpec):
     """No file of records exists where the spec says."""
 
 
+class MissingRecords(InvalidSpec):
+    """More records than a release allows are missing or outside the domain. Nothing was charged.
+
+    Attributes:
+        private: how many, for the operator's terminal and log alone: no part of the message, and not pickled.
+    """
+
+    private: str = ""
+
+    def __reduce__(self) -> tuple[type[MissingRecords], tuple[object, ...]]:
+        return type(self), self.args
+
+
 class InvalidInput(DpdistError):
     """An argument that a function does not accept, because of its shape, sign, symmetry or missing numbers."""
 

@@ -97,7 +97,8 @@ def init(
     chosen = _chosen(found, _parts(columns), person)
     chosen = [_told_kind(column, asks=asks) for column in chosen]
     place = os.path.relpath(records, target.parent)
-    asked = Stated(Path(place).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter)
+    untyped = any(column.kind == "unknown" for column in stated)
+    asked = Stated(Path(place).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter, untyped=untyped)
     target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
     schema = target.parent / SCHEMA
     if not schema.exists():

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
-from dpdist.errors import DpdistError, InvalidInput
+from dpdist.errors import DpdistError, InvalidInput, MissingRecords
 from dpdist.machine.state import state_folder
 from dpdist.process.encoding import encodes
 from dpdist.process.private import private_folder
@@ -120,6 +120,7 @@ def schema() -> None:
 def main() -> None:
     """Entry point: whatever goes wrong becomes one line and exit code 1, wrong usage 2; --debug shows the traceback."""
     try:
+        _check_folder()
         for word in sys.argv[1:]:
             if not encodes(word):
                 raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
@@ -137,7 +138,17 @@ def main() -> None:
         if os.environ.get("DPDIST_DEBUG"):
             raise
         err.one_line(Text.assemble(("error:", "bold red"), f" {_told(error)}"))
+        if isinstance(error, MissingRecords) and error.private:
+            err.print(error.private, style="dim")
         sys.exit(1)
+
+
+def _check_folder() -> None:
+    """Accept a working directory that is there. Raises: InvalidInput."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InvalidInput("the folder that this command was started in was deleted; change to one that exists") from None
 
 
 def _end_with_usage(error: Any) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
@@ -133,6 +134,8 @@ def declare(spec: SpecPath, period: Period = None) -> None:
     """Declare the cap of a spec's data set before its first release, as the owner of the ledger."""
     from dpdist.spec import load
 
+    if period is None and "{period}" in spec.read_text(encoding="utf-8"):
+        period = datetime.date.today()  # a cap is the same for every period
     job = load(spec, period=period)
     with book() as ledger:
         new = ledger.declare(job.guarantee.dataset, job.guarantee.cap, job.guarantee.protection)

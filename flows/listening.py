@@ -19,6 +19,7 @@ from flows import addresses, children
 from flows.addresses import Address
 from flows.books import book
 from flows.given import Given
+from flows.observed.served import ServedRuns
 from flows.service import Service
 from flows.signals import Terminated
 
@@ -42,12 +43,23 @@ def serve(
     with book(home):
         pass
     children.end_with_this_process()
+    runs = ServedRuns(home)
     asyncio.run(
         _until_terminated(
-            Service(given, token=token), address, group, context, lambda: ready(f"{specs} specs, at {address}")
+            Service(given, token=token, runs=runs),
+            address,
+            group,
+            context,
+            lambda: _begin(runs, ready, f"{specs} specs, at {address}"),
         )
     )
     raise Terminated
+
+
+def _begin(runs: ServedRuns, ready: Callable[[str], None], line: str) -> None:
+    """What is done once the address is this service's own: no other one has runs under way in this home."""
+    runs.count_left()
+    ready(line)
 
 
 async def _until_terminated(

@@ -10,12 +10,13 @@ import datetime
 import json
 import os
 import sys
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist.errors import ApprovalsMissing, DpdistError
+from dpdist.errors import ApprovalsMissing, DpdistError, MissingRecords
 from dpdist.machine import engine
 from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
@@ -32,23 +33,25 @@ LINE = 400
 """Longest line that is reported of a stage."""
 
 
-def command(given: Given, digest: str, period: datetime.date | None) -> list[str]:
-    """The command line of the process that measures; nothing in it is secret."""
+def command(given: Given, digest: str, period: datetime.date | None, run: uuid.UUID) -> list[str]:
+    """The command line of the process that measures, for a run of the service; nothing in it is secret."""
     day = "-" if period is None else period.isoformat()
-    return [sys.executable, "-P", "-m", __name__, str(given.folder), str(given.window), given.every, digest, day]
+    return [sys.executable, "-P", "-m", __name__, str(given.folder), str(given.window), given.every, digest, day, str(run)]
 
 
 def main() -> None:
     """Measure what the command line names, and tell of it."""
-    folder, window, every, digest, day = sys.argv[1:]
+    folder, window, every, digest, day, run = sys.argv[1:]
     given = Given(Path(folder), int(window), cast(Every, every))
     with os.fdopen(os.dup(1), "w", encoding="ascii") as told:
         os.dup2(2, 1)  # what libraries print is for the operator's log
         try:
             children.end_with_this_process()
             period = None if day == "-" else datetime.date.fromisoformat(day)
-            end = measured(given, digest, period, partial(_tell_event, told), partial(_end_at_once, told))
+            end = measured(given, digest, period, uuid.UUID(run), partial(_tell_event, told), partial(_end_at_once, told))
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
+            if isinstance(error, MissingRecords):  # for the operator's log
+                sys.stderr.write(f"{error.private}\n")
             end = refusal(error)
         _tell(told, {"end": end})
 
@@ -74,12 +77,14 @@ def measured(
     given: Given,
     digest: str,
     period: datetime.date | None,
+    run: uuid.UUID,
     tell: Callable[[PublicEvent], None],
     refuse: Callable[[Exception], NoReturn],
 ) -> dict[str, Any]:
     """Where the release of a given spec is, and whether it was charged now.
 
     Args:
+        run: of the service, which counts how it ends.
         refuse: ends this process where its cluster is hostile.
     """
     job = given.job(digest, period)
@@ -98,7 +103,7 @@ def measured(
         tell(PublicEvent(stage, "ended"))
         return result
 
-    with watching(job, state_folder(), progress) as watch:
+    with watching(job, state_folder(), progress, served_as=run) as watch:
         address = ahead.engine_for(job, None)
         if engine.is_cluster(address):  # before its scheduler says the first word
             unpickling.restrict(refuse)

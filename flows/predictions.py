@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -27,6 +27,26 @@ def print_left_out(reasons: dict[str, str], *, why: bool) -> None:
         return
     for reason in dict.fromkeys(reasons.values()):
         out.one_line(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim")
+
+
+def print_longer_search(queries: Workload, left_out: Mapping[str, str], gap: float | None) -> None:
+    """What an optimiser could gain that 'auto' did not run because it takes long.
+
+    Args:
+        gap: how far the chosen strategy is from the certified bound at most; None where nothing is certified.
+    """
+    from dpdist.mechanisms.base import REACH
+
+    longer = [name for name, reason in left_out.items() if REACH.whose in reason]
+    if not longer or gap == 0:
+        return
+    gain = (
+        "by how much is not known"
+        if gap is None
+        else f"at most {100 * gap / (1 + gap):.2g} % of the squared error would be gained"
+    )
+    takes = ", ".join(f"'mechanism: {name}' ({effort_text(queries, name)})" for name in longer)
+    out.one_line(f"a longer search may find less noise, {gain}: {takes}")
 
 
 def print_rounds(drowned: float, records: float | None) -> None:

@@ -299,9 +299,9 @@ def _alone(dataset: str) -> Iterator[None]:
 
 
 def watched(
-    progress: Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
+    progress: Progress, job: spec.Job, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
 ) -> Release:
-    """Run the flow in this process for a flow server, with progress reported to a listener (a flow's parameters must be plain data).
+    """Run the flow of a job in this process for a flow server, with progress reported to a listener.
 
     A server that goes away neither hides a published release nor the reason why one was refused.
     """
@@ -309,9 +309,8 @@ def watched(
 
     @flow(name="release", validate_parameters=False, persist_result=False)
     def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
-        publicly(
-            lambda: done.append(published(spec.load(spec_path, period=period), engine_address, home, progress)), *HARMLESS
-        )
+        del spec_path, period  # shown by the server
+        publicly(lambda: done.append(published(job, engine_address, home, progress)), *HARMLESS)
 
     try:
         one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name

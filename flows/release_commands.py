@@ -111,6 +111,7 @@ def plan(
     )
     if left_out:
         predictions.print_left_out(left_out, why=why)
+        predictions.print_longer_search(queries, left_out, certificate["mechanism"]["certified_gap"])
         predictions.print_rounds(_drowned(planned), records)
     predictions.print_predicted(errors, least and f"{half_width} needs {least}")
     predictions.print_bounds(given, bounds)
@@ -198,10 +199,21 @@ def run(
     engine_address: EngineAddress = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    accept_missing: Annotated[
+        bool,
+        typer.Option(
+            "--accept-missing",
+            help="publish even if more records than 'records.most_missing' allows are missing or outside the domain",
+        ),
+    ] = False,
 ) -> None:
     """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
     service = addresses.service()
     if service is not None:
+        if accept_missing:
+            raise InvalidInput(
+                "--accept-missing is the operator's: run it where the measuring service runs, without DPDIST_SERVICE"
+            )
         service_commands.run_there(service, spec, period, engine_address, as_json=as_json, quiet=quiet)
         return
     check_program()
@@ -214,6 +226,8 @@ def run(
     home = state_folder()
     with recorder.counted(home, ""):
         job = load(spec, period=period)
+    if accept_missing:
+        job = job.accepting_missing()
     with recorder.counted(home, job.guarantee.dataset):
         keys.load(home)
     started = time.monotonic()
@@ -283,7 +297,7 @@ def _settled_or_run(
         with without_collecting(), for_prefect():
             from flows.release import watched
 
-        return watched(tell, str(spec), period, where, home)
+        return watched(tell, job, str(spec), period, where, home)
     with without_collecting():
         # counting and publishing call their functions: imported here, where no garbage is collected, that takes less
         import pyarrow.compute

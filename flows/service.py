@@ -29,9 +29,12 @@ from http import HTTPStatus
 from typing import Any
 
 from dpdist.errors import DpdistError
+from dpdist.machine.state import state_folder
 from dpdist.spec import Job
 from flows.given import Given
 from flows.measuring import command, refusal
+from flows.observed.run import Run
+from flows.observed.served import ENDED_WITH_SERVICE, ServedRuns
 from flows.public import NotGiven
 
 
@@ -118,8 +121,11 @@ class Course:
 class Service:
     """Releases on request, one at a time of each data set."""
 
-    def __init__(self, given: Given, *, token: str | None = None, limits: ClientLimits = LIMITS) -> None:
+    def __init__(
+        self, given: Given, *, token: str | None = None, limits: ClientLimits = LIMITS, runs: ServedRuns | None = None
+    ) -> None:
         self.given, self.limits = given, limits
+        self._runs = runs or ServedRuns(state_folder())
         self._token = None if token is None else b"Bearer " + token.encode()
         self._courses: OrderedDict[Key, Course] = OrderedDict()
         self._running: set[asyncio.Task[None]] = set()
@@ -222,20 +228,25 @@ class Service:
         self._courses.move_to_end(key)
         for old in [key for key, known in self._courses.items() if known.end is not None][: -self.limits.kept]:
             del self._courses[old]
-        task = asyncio.get_running_loop().create_task(self._released(key, course))
+        task = asyncio.get_running_loop().create_task(self._released(key, course, Run.of(job)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return course
 
-    async def _released(self, key: Key, course: Course) -> None:
-        """The release in its process, when it is its turn."""
+    async def _released(self, key: Key, course: Course, run: Run) -> None:
+        """The release in its process, when it is its turn. However the process ends, that is counted once, here."""
         async with self._datasets[course.dataset], self._slots:
             course.tell(state="running")
             _log(f"began {course.release}")
+            await asyncio.to_thread(self._runs.begin, run)
             try:
-                end = await _run(command(self.given, *key), course)
+                end = await _run(command(self.given, *key, run.id), course)
+            except asyncio.CancelledError:
+                self._runs.end(run, ENDED_WITH_SERVICE)
+                raise
             except Exception as error:  # noqa: BLE001 - what cannot be started or understood has ended, and its turn is free
                 end = refusal(error)
+            await asyncio.to_thread(self._runs.end, run, None if end["state"] == "published" else end["reason"])
         course.tell(state=end["state"], end=end)
         _log(f"{end['state']} {course.release}{': ' + end['line'] if 'line' in end else ''}")
 
@@ -271,11 +282,17 @@ async def _run(program: list[str], course: Course) -> dict[str, Any]:
     finally:
         if process.returncode is None:
             process.kill()
-    if end is not None:
+    if end is not None and _is_end(end):
         return end
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     told = f"the release's process {how}; ask for the release again: it goes on where it stopped, with the same noise"
     return {"state": "refused", "reason": "TaskFailed", "line": told}
+
+
+def _is_end(document: dict[str, Any]) -> bool:
+    """Whether a document says how a release ended."""
+    known = {"published": ("folder", "charged"), "refused": ("reason", "line")}.get(str(document.get("state")))
+    return known is not None and document.keys() >= set(known)
 
 
 def _fields(headers: bytes) -> dict[bytes, bytes]:

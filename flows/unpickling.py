@@ -1,14 +1,12 @@
-"""What a measuring process unpickles of a cluster: references, dpdist's own values and errors, arrays. Nothing that runs code.
+"""What a measuring process unpickles of a cluster: errors, and words of its scheduler. Nothing that runs code.
 
-Results of Dask's tasks, errors and messages of its scheduler are pickles, and a pickle may call any function that can be imported. Whoever
-holds the cluster's certificate can send one; so can whoever writes to the store. Python tells an audit hook of every name that a pickle
-asks for, in whichever library, before it is looked up.
+Results of tasks are no pickles (``dpdist.machine.engine.encoding``). Dask's references to them, errors and messages of its scheduler are,
+and a pickle may call any function that can be imported; whoever holds the cluster's certificate can send one. Python tells an audit hook
+of every name that a pickle asks for, in whichever library, before it is looked up.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import functools
 import importlib
 import sys
@@ -20,16 +18,7 @@ import tblib.pickling_support
 from dpdist.errors import EngineError
 
 PLAIN = {
-    "builtins": {"bytearray", "bytes", "complex", "frozenset", "int", "range", "set", "slice"},
-    "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
-    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
-    "decimal": {"Decimal"},
-    "fractions": {"Fraction"},
-    "numpy": {"dtype", "ndarray"},
-    "numpy._core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.numeric": {"_frombuffer"},
-    "dpdist.machine.engine.tasks": {"Parcel"},  # a name in the exchange, with the digest of what it must be
-    "dpdist.machine.store": {"_sent"},  # makes a store of its place and sizes
+    "builtins": {"bytearray", "bytes", "dict", "frozenset", "list", "set", "slice", "tuple"},
     # Dask's own errors: how each is put together, and the worker that one names
     "tblib": {"Code", "Frame", "Traceback"},
     "tblib.pickling_support": {"unpickle_exception", "unpickle_exception_with_attrs", "unpickle_traceback"},
@@ -39,8 +28,6 @@ PLAIN = {
 """Names that make a value of what they are given, and do nothing else."""
 OWN_ERRORS = ("builtins", "asyncio", "concurrent", "distributed", "dpdist")
 """Packages whose errors a cluster may send."""
-MATHEMATICS = ("operators", "workloads", "strategies", "mechanisms", "grids", "arrays", "domain")
-"""Packages of dpdist all of whose classes may be sent: none of them reads, writes or starts anything, as an import contract says."""
 TRUSTED = ("numba", "multiprocessing", "dask.tokenize")
 """Modules that unpickle what this process or its own machine has pickled: compiled code, names of its own tasks."""
 
@@ -87,18 +74,8 @@ def allowed(module: str, name: str) -> bool:
     found = getattr(importlib.import_module(module), name, None) if module.startswith("dpdist.") else _known(module, name)
     if not isinstance(found, type) or found.__module__ != module:
         return False
-    if issubclass(found, Exception):
-        return True
-    if not module.startswith("dpdist.") or module == "dpdist.privacy.keys":
-        return False
-    named_tuple = issubclass(found, tuple) and hasattr(found, "_fields")
-    return module.split(".")[1] in MATHEMATICS or _frozen(found) or issubclass(found, enum.Enum) or named_tuple
+    return issubclass(found, Exception)
 
 
 def _known(module: str, name: str) -> object:
     return getattr(sys.modules.get(module), name, None)
-
-
-def _frozen(found: type) -> bool:
-    parameters: object = getattr(found, "__dataclass_params__", None)
-    return dataclasses.is_dataclass(found) and bool(getattr(parameters, "frozen", False))

@@ -220,7 +220,7 @@ def test_a_file_with_semicolons_is_begun_with_its_delimiter(place: Path, command
         assert said in refused.err.replace("\n", " ")
     assert command("init", "de.csv", "--names-in-first-row", "--delimiter", ";").code == 0
     found = yaml.safe_load((place / "de.yaml").read_text(encoding="utf-8"))
-    assert found["records"]["csv"] == {"delimiter": ";"}
+    assert found["records"]["csv"] == {"delimiter": ";", "decimal": "MARK", "dates": {"format": "FORM"}}
     assert list(found["domain"]) == ["alter", "ort"]
 
 

@@ -109,8 +109,14 @@ def test_the_operator_alone_is_told_that_every_record_was_dropped(
     dates = {"day": {"dates": {"from": "2026-12-01", "to": "2026-12-31"}, "outside": "drop"}}
     table = pa.table({"day": [day, "1.1.27"]})
     path = small.write(home.parent / "data", table=table, domain=dates, workload=[{"marginals": {"ways": [1]}}])
-    folder = small.run(path, home).folder
-    told = CommandLine(monkeypatch, capsys)("run", str(path))
+    command = CommandLine(monkeypatch, capsys)
+    refused = command("run", str(path))
+    assert (refused.code, "the operator has to look at" in refused.err) == (1, True)
+    with opened(home) as ledger:
+        assert not ledger.budgets()
+    assert command("run", str(path), "--accept-missing").code in (0, None)
+    told = command("run", str(path))  # was charged: nothing refuses it now
+    (folder,) = Path("releases").glob("*")
     assert told.code in (0, None)
     assert ("every record was dropped" in told.err) is warned
     assert "[bold" not in told.err

@@ -162,6 +162,7 @@ from tests import alone
 alone.configure(Path(sys.argv[1]))
 import prefect.flow_engine
 from flows.release import watched
+from dpdist.spec import load
 from tests.embedded import embedded
 
 both, returned, original = threading.Barrier(2), [], prefect.flow_engine.return_value_to_state
@@ -175,7 +176,8 @@ prefect.flow_engine.return_value_to_state = noted
 def run(place):
     heard = set()
     both.wait()
-    done = watched(lambda stage, line: heard.add(stage), str(Path(place) / "release.yaml"), None, "inline", Path(place) / "home")
+    spec = Path(place) / "release.yaml"
+    done = watched(lambda stage, line: heard.add(stage), load(spec), str(spec), None, "inline", Path(place) / "home")
     return done.job.release, sorted(heard)
 
 with embedded(), ThreadPoolExecutor(2) as pool:

@@ -387,6 +387,6 @@ def refuses(item: str) -> None:
 def test_what_a_task_refuses_has_no_error_behind_it() -> None:
     """The error that it was made from may quote a record."""
     with pytest.raises(InvalidSpec, match="^a row cannot be read$") as found:
-        tasks.fetched(tasks.without_data(refuses, PERSON))
+        tasks.fetched(None, tasks.without_data(refuses, PERSON))
     assert found.value.__context__ is None
     assert found.value.__cause__ is None

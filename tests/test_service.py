@@ -10,6 +10,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from flows import addresses, client, measuring, release, service
 from flows.addresses import Address
 from flows.client import ServedRelease
 from flows.given import Given
+from flows.observed.served import ServedRuns
 from flows.service import ClientLimits, Service
 from tests import HANGS, forked, small
 from tests.measuring_service import ROOT, Running, folder_for_all
@@ -184,12 +186,14 @@ class Pretended(Given):
 
 def served(work: Callable[[Service], Any], program: str, monkeypatch: pytest.MonkeyPatch, limits: ClientLimits) -> Any:
     """What work with a service in this process returns; its releases are a small program instead."""
-    monkeypatch.setattr(service, "command", lambda given, digest, period: [sys.executable, "-c", program, digest])
+    monkeypatch.setattr(service, "command", lambda given, digest, *_: [sys.executable, "-c", program, digest])
 
-    async def run() -> Any:
-        return await work(Service(Pretended(Path()), limits=limits))
+    with tempfile.TemporaryDirectory() as home:
 
-    return asyncio.run(run())
+        async def run() -> Any:
+            return await work(Service(Pretended(Path()), limits=limits, runs=ServedRuns(Path(home))))
+
+        return asyncio.run(run())
 
 
 TRACKED = """

@@ -263,7 +263,7 @@ class SimulatedEngine(engine.Engine):
     def _fetched(self, result: Any) -> Any:
         for again in range(4):
             try:
-                return tasks.fetched(result)
+                return tasks.fetched(self.exchange, result)
             except StoreError:  # a client of an object store asks again by itself
                 if again == 3:
                     raise

@@ -232,6 +232,11 @@ class Attribute:
         return self._code_of(self.missing)
 
     @property
+    def missing_kind(self) -> int:
+        """The kind of records without a value: their code, except of amounts."""
+        return self._kind_of(self.missing_code)
+
+    @property
     def other_code(self) -> int:
         """Code of records with another value than the declared ones, unless it is clipped."""
         return self._code_of(self.other)

@@ -41,6 +41,12 @@ class TransformedGrid(Grid):
     ) -> Transformed:
         """All answers."""
 
+    def computed(self, workload: Workload, measured: Vector) -> Transformed:
+        """All answers as arrays in memory: a worker sends values, not what would compute them."""
+        made = self.transformed(workload, MEMORY, measured)
+        spread = None if made.spread is None else Held(held(made.spread))
+        return Transformed(Held(held(made.answers)), made.errors, spread)
+
     def answers(
         self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
@@ -50,10 +56,11 @@ class TransformedGrid(Grid):
         kept, spread = work.kept(name), work.kept(f"{name}-errors")
         if kept is None:
             with work.scratch() as inner:
-                if held_ones:
-                    made = work.largest(self.transformed, workload, MEMORY, Held(held(z)))
-                else:
-                    made = self.transformed(workload, inner, z, on_done)
+                made = (
+                    work.largest(self.computed, workload, Held(held(z)))
+                    if held_ones
+                    else self.transformed(workload, inner, z, on_done)
+                )
                 facts = {"errors": [error * noise.deviation for error in made.errors]}
                 if made.spread is not None:
                     spread = work.write(scaled(made.spread, noise.deviation), f"{name}-errors"), {}

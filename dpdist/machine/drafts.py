@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpdist.errors import StoreError
-from dpdist.process.private import published_mode, sync_folders, sync_tree
+from dpdist.process.private import WRITTEN_BY_OTHERS, published_mode, sync_folders, sync_tree
 
 _EXCHANGE = 2
 _AT_FDCWD = -100
@@ -54,13 +55,22 @@ def move_into_place(target: Path, draft: Path) -> None:
 
     Raises: OSError when the draft cannot be moved, as when the name is taken; StoreError when the moved folder may be lost.
     """
-    draft.chmod(published_mode())
+    _open_to_readers(draft)
     sync_tree(draft)
     draft.replace(target)
     try:
         sync_folders(target.absolute())
     except OSError as error:
         raise could_not_write(target, error, "it is complete, but a power loss may remove it") from None
+
+
+def _open_to_readers(draft: Path) -> None:
+    """Give a draft the mode of a published folder; nobody else may write what is in it, whatever the user's umask."""
+    draft.chmod(published_mode())
+    for path in draft.rglob("*"):
+        mode = path.lstat().st_mode
+        if mode & WRITTEN_BY_OTHERS and not path.is_symlink():
+            path.chmod(stat.S_IMODE(mode) & ~WRITTEN_BY_OTHERS)
 
 
 def replace(target: Path, draft: Path) -> None:
@@ -71,7 +81,7 @@ def replace(target: Path, draft: Path) -> None:
     Linux can, on its usual file systems. Elsewhere the old folder is moved aside first: a reader may find none for a
     moment, and after a kill just then the next run writes it again.
     """
-    draft.chmod(published_mode())
+    _open_to_readers(draft)
     if not target.exists():
         draft.replace(target)
         return

@@ -26,8 +26,8 @@ GAUSSIAN: frozenset[Norm] = frozenset({"l2"})
 LAPLACE: frozenset[Norm] = frozenset({"l1"})
 BOTH = GAUSSIAN | LAPLACE
 REACH_BYTES = 8 * 2**30
-REACH = Limits(REACH_BYTES, 1800.0, whose="without 'limits' 'auto' takes up to")
-"""What ``auto`` spends where the spec says nothing: 8 GiB, and half an hour of the nominal processor."""
+REACH = Limits(REACH_BYTES, 60.0, whose="without 'limits' 'auto' takes up to")
+"""What ``auto`` spends where the spec says nothing: 8 GiB, and a minute of the nominal processor, which is a laptop of 2020."""
 SOON = Limits(REACH_BYTES, 30.0, whose="to compare it without a proof 'auto' takes up to")
 """What it spends on each mechanism that may be better for persons in several cells, or that is a baseline beside what is fast."""
 

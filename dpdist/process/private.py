@@ -15,6 +15,8 @@ from dpdist.errors import StoreError
 from dpdist.process.threads import in_order
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
+WRITTEN_BY_OTHERS = stat.S_IWOTH
+"""What no published folder allows, whatever the user's umask."""
 _CHANGING, _BEFORE = threading.Lock(), list[int]()
 
 
@@ -52,7 +54,7 @@ def published_mode() -> int:
     with _CHANGING:
         umask = os.umask(OTHERS)
         os.umask(umask)
-        return 0o777 & ~(_BEFORE[0] if _BEFORE else umask)
+        return 0o777 & ~((_BEFORE[0] if _BEFORE else umask) | WRITTEN_BY_OTHERS)
 
 
 def _closed(path: Path, mode: int) -> None:

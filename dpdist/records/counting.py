@@ -18,6 +18,8 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.errors import InvalidInput, OutOfMemory
@@ -98,6 +100,23 @@ def count(
     return stored, tally
 
 
+def summary_of(source: Source, domain: Domain, engine: Engine) -> CountSummary:
+    """How reading the records goes, without their counts. Raises: as ``count``."""
+    check_columns(source, domain)
+    groups = grouped(partitions_of(source), engine.workers * PARTS_A_WORKER)
+    return sum(engine.map(partial(_summary_of, without_files(source), domain), groups), CountSummary())
+
+
+def _summary_of(source: Source, domain: Domain, partitions: list[Partition]) -> CountSummary:
+    if source.counts is None:
+        return sum((summary for _, summary in cells_of_partitions(source, domain, partitions)), CountSummary())
+    found = CountSummary()
+    for partition in partitions:
+        for table in tables_of(source, domain, partition):
+            found += counted_cells(table, source, domain, partition)[2]
+    return found
+
+
 def _check_totals(source: Source, domain: Domain) -> None:
     """Accept bounds on totals where persons are told apart, with as many records as the sensitivity takes for granted."""
     for attribute in domain.amounts:
@@ -162,11 +181,9 @@ def _count_partitions(
                 tallies.append(CountSummary(int(numbers.sum())))
                 yield cells, numbers
                 continue
-            assert source.counts is not None
             for table in tables_of(source, domain, partition):
-                rows, numbers = counted_rows(table, source.counts, partition.called)
-                cells, tally = cells_of(rows, source, domain, partition.called)
-                tallies.append(replace(tally, read=int(numbers.sum()), dropped=int(numbers[cells < 0].sum())))
+                cells, numbers, tally = counted_cells(table, source, domain, partition)
+                tallies.append(tally)
                 yield cells, numbers
 
     def batches_of_records() -> Iterator[Batch]:
@@ -177,6 +194,16 @@ def _count_partitions(
     records = source.counts is None and all(row_format(partition.path) for partition in partitions)
     dealt = counter.count(number, key, batches_of_records() if records else batches())
     return sum(tallies, CountSummary()), dealt
+
+
+def counted_cells(
+    table: pa.Table, source: Source, domain: Domain, partition: Partition
+) -> tuple[NDArray[np.int64], NDArray[np.int64], CountSummary]:
+    """The cells of rows that stand for several records each, and for how many."""
+    assert source.counts is not None
+    rows, numbers = counted_rows(table, source.counts, partition.called)
+    cells, tally = cells_of(rows, source, domain, partition.called)
+    return cells, numbers, replace(tally, read=int(numbers.sum()), dropped=int(numbers[cells < 0].sum()), unread=0)
 
 
 def _summed(

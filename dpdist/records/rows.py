@@ -36,6 +36,7 @@ class CountSummary:
         beyond_bound: other records that do not count because of the bound of their person.
         out_of_range: amounts that were moved to an end of their range.
         repeated: where one record counts in each group, a person's further records in a group.
+        unread: records that count, none of whose values could be read, or whose text for a number or a time is none.
     """
 
     read: int = 0
@@ -44,6 +45,7 @@ class CountSummary:
     beyond_bound: int = 0
     out_of_range: int = 0
     repeated: int = 0
+    unread: int = 0
 
     def __add__(self, other: CountSummary) -> CountSummary:
         return CountSummary(*map(add, vars(self).values(), vars(other).values()))
@@ -112,7 +114,7 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
     """Cell of every record, or its kind where records are divided (``Domain.divided``); -1 where it is dropped."""
     rows = table.num_rows
     flat = np.zeros(rows, dtype=np.int64)
-    lost = np.zeros(rows, dtype=bool)
+    lost, unread, missing = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool), np.ones(rows, dtype=bool)
     clipped = out_of_range = 0
     for attribute in domain.attributes:
         if attribute.line is None:
@@ -123,6 +125,10 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
             # one of its attributes has no declared value
             codes = np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)
         lost |= codes < 0
+        without = codes == attribute.missing_kind if attribute.missing is not None else lost
+        missing &= without
+        if attribute.missing is not None and attribute.line is None and not attribute.categories and without.any():
+            unread |= without & _has_text(table[source.columns.get(attribute.name, attribute.name)])
         if attribute.amounts is None:
             clipped += moved
         else:
@@ -130,7 +136,15 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
         flat *= attribute.kinds
         flat += codes
     flat[lost] = -1
-    return flat, CountSummary(rows, int(lost.sum()), clipped, out_of_range=out_of_range)
+    unread = (unread | missing) & ~lost
+    return flat, CountSummary(rows, int(lost.sum()), clipped, out_of_range=out_of_range, unread=int(unread.sum()))
+
+
+def _has_text(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Where a column of texts holds one; nowhere in other columns."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return np.zeros(len(column), dtype=bool)
+    return np.array([bool(text and text.strip()) for text in column.to_pylist()], dtype=bool)
 
 
 def cells_of_partitions(

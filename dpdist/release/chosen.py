@@ -55,6 +55,15 @@ def charged_for(job: Job) -> tuple[str, ...]:
     return (*(before.release for before in still_to_find(job)), job.release)
 
 
+def attributes_with_private_names(job: Job) -> frozenset[str]:
+    """The attributes whose names a part of the budget still selects."""
+    asked = job.guarantee.names
+    if not isinstance(asked, FoundFirst):
+        return frozenset()
+    own = {asked.of} if isinstance(asked, PrivateNames) else set()
+    return frozenset(own) | attributes_with_private_names(job.with_found(None))
+
+
 def found_before(job: Job) -> list[tuple[Preliminary, Mapping[str, Any] | None]]:
     """What a release was prepared with, in order, with the numbers of each that are published; None for placeholders."""
     made = ((preliminary_of(each.declared), each.found) for each in job.guarantee.found)

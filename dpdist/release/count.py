@@ -10,7 +10,7 @@ import numpy as np
 
 from dpdist.arrays.vector import LazyVector
 from dpdist.domain import Layout
-from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.errors import InvalidInput, InvalidSpec, MissingRecords
 from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
@@ -83,6 +83,29 @@ def check_not_empty(source: Origin, read: int) -> None:
             f"no record in {source.name}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
             "of nothing is meant"
         )
+
+
+def check_missing(context: Context, job: Job, release: str, found: rows.CountSummary) -> None:
+    """Accept records of which few are missing or outside the domain, unless the release was charged before.
+
+    Args:
+        release: the id that would be charged next.
+    Raises: MissingRecords. Its message says nothing of the records but that the operator has to look.
+    """
+    most, receipt = job.source.records.most_missing, context.ledger.receipt(release)
+    lost = found.dropped + found.unread
+    if lost <= most * found.read or (receipt is not None and receipt.state != "aborted"):
+        return
+    refusal = MissingRecords(
+        f"the operator has to look at {job.source.name}: more than {float(100 * most):g} % of the records ('records.most_missing') are "
+        "missing or outside the domain; nothing was charged. Compare 'domain', 'csv' (delimiter, decimal, dates) and 'types' with the "
+        "file; 'dpdist run --accept-missing' releases them as they are"
+    )
+    refusal.private = (
+        f"private, for the operator only: {lost:,} of {found.read:,} records are missing or outside the domain, or hold texts that are no "
+        "numbers or dates"
+    )
+    raise refusal
 
 
 @private_files()

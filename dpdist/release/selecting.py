@@ -20,10 +20,11 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Receipt
 from dpdist.process.private import private_files
 from dpdist.records.beyond import RecordsInParts, steps_of_amounts
+from dpdist.records.counting import summary_of
 from dpdist.records.sources import Source
-from dpdist.release.chosen import found_before, preliminary_of, still_to_find
+from dpdist.release.chosen import attributes_with_private_names, found_before, preliminary_of, still_to_find
 from dpdist.release.context import Context
-from dpdist.release.count import check_not_empty, files_of, verify_files
+from dpdist.release.count import check_missing, check_not_empty, files_of, verify_files
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
 from dpdist.release.measure import drawn_once
 from dpdist.release.plan import plan
@@ -65,6 +66,17 @@ def check_before(context: Context, job: Job, measured: Charge) -> None:
         ledger.rehearse(charge_before(before, None, None, None))
 
 
+def check_missing_ahead(context: Context, job: Job, release: str) -> None:
+    """Accept records of which few are missing or outside the domain, before what is found first is charged. Raises: MissingRecords."""
+    if job.source.records.most_missing == 1:
+        return
+    domain, names = job.measured.domain, attributes_with_private_names(job)
+    known = tuple(attribute for attribute in domain.attributes if attribute.name not in names)
+    if any(attribute.amounts is None for attribute in known):
+        counted = replace(domain, attributes=known, tables=())
+        check_missing(context, job, release, summary_of(files_of(context, job.source), counted, context.engine))
+
+
 @private_files()
 def selected(context: Context, job: Job) -> Job:
     """The release with all that is found for it; each is drawn once, however often this is called.
@@ -98,6 +110,8 @@ def _with_next(context: Context, job: Job, before: Preliminary) -> Job:
     if known is not None and known.state == "committed":
         _check_same(before, known, root, source)
         return before.with_kept(context.store, committed_measurement(context.store, known))
+    if not job.guarantee.found:  # at what is charged first
+        check_missing_ahead(context, job, before.release)
     domain = job.measured.domain
     errors = before.errors(partial(planned_errors, context, before))
     counted = before.counted(read_by(context, job))

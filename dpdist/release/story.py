@@ -32,7 +32,7 @@ from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer, companions
 from dpdist.release.context import Context
-from dpdist.release.count import as_read, count, files_of
+from dpdist.release.count import as_read, check_missing, count, files_of
 from dpdist.release.deliver import deliver
 from dpdist.release.held import held, sweep
 from dpdist.release.measure import checked_integers, drawn_once, write_integers
@@ -192,6 +192,8 @@ def _answered(
     job = _read(context, job, step, kept)
     planned = replace(planned, job=job)
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
+    if not written.measured.placeholders:
+        check_missing(context, job, job.release, tally)
     with _of_changed_rows(written, job):
         measured, charged = step("measure", lambda: measure(context, planned, job.source, counts))
     answers = step("answer", lambda: answer(context, planned, measured, others))

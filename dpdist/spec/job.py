@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -352,6 +353,11 @@ class Job:
             known=bool(options.known),
             non_negative=options.non_negative,
         )
+
+    def accepting_missing(self) -> Job:
+        """The same release, however many records are missing or outside the domain."""
+        records = self.source.records.model_copy(update={"most_missing": Fraction(1)})
+        return replace(self, source=replace(self.source, records=records))
 
     def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Job:
         """The same release of records that were written to a file: see ``Origin.read_to``."""

@@ -33,6 +33,7 @@ class Stated:
         path: of the records, as the spec names it.
         person: the column that identifies persons.
         delimiter: between the values of CSV files, where it is not the comma.
+        untyped: whether the records are CSV whose values were not looked at.
     """
 
     path: str
@@ -42,6 +43,7 @@ class Stated:
     epsilon: float = 1.0
     delta: float = 1e-6
     delimiter: str | None = None
+    untyped: bool = False
 
 
 def outline(columns: Sequence[Column], asked: Stated, *, schema: str, public: bool) -> str:
@@ -54,7 +56,7 @@ def outline(columns: Sequence[Column], asked: Stated, *, schema: str, public: bo
     names = names_of(columns)
     moved = {name: column.name for name, column in zip(names, columns, strict=True) if name != column.name}
     records = [f"  path: {quoted(asked.path)}", "  called: records        # what the page calls them: people, visits, ..."]
-    records += [f"  csv: {{delimiter: {quoted(asked.delimiter)}}}"] if asked.delimiter else []
+    records += _csv(columns, asked)
     records += [f"  header: [{', '.join(map(quoted, asked.header))}]"] if asked.header else []
     records += (
         [f"  columns: {{{', '.join(f'{name}: {quoted(column)}' for name, column in moved.items())}}}"] if moved else []
@@ -123,6 +125,25 @@ WITHOUT_VALUES = """# Every attribute with all values that it may have, from pub
 # a value that stands here because it was seen in them would reveal them. Delete attributes that no question needs."""
 WITH_VALUES = """# Every attribute with all values that it may have. They were taken from the file, which you said is public:
 # leave them so only if it is."""
+
+
+def _csv(columns: Sequence[Column], asked: Stated) -> list[str]:
+    """The lines that say how CSV files are written; what can be written in several ways is asked for."""
+    kinds, lines = {column.kind for column in columns}, []
+    if asked.delimiter is not None:
+        lines.append(f"    delimiter: {quoted(asked.delimiter)}")
+        if asked.delimiter != "," and kinds & {"number", "money", "unknown"}:
+            lines.append(DECIMAL)
+    if asked.untyped and kinds & {"date", "time", "unknown"}:
+        lines.append(DATES)
+    return ["  csv:", *lines] if lines else []
+
+
+DECIMAL = "    decimal: MARK            # the mark before the decimals of numbers: ',' as in 6,06, or '.' as in 6.06"
+DATES = (
+    "    dates: {format: FORM}    # how dates are written: '%d.%m.%Y' as in 31.12.2026, '%m/%d/%Y' as in 12/31/2026; delete this line if "
+    "there\n                             # are none, or if they are written as 2026-12-31"
+)
 
 
 def names_of(columns: Sequence[Column]) -> list[str]:

@@ -14,7 +14,7 @@ from dpdist.records.sources import PersonMissing, PersonType
 from dpdist.spec.chosen_bounds import PRIVATE, SHARE, BoundSelectionSpec, ShareSpec, with_largest
 from dpdist.spec.kinds import OfKinds
 from dpdist.spec.sources import LOCATIONS, Location
-from dpdist.spec.values import Exact, SpecPart, Text
+from dpdist.spec.values import Exact, Share, SpecPart, Text
 
 BOUND_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
 GROUPS_SCHEMA = {"anyOf": [*BOUND_SCHEMA["anyOf"], {"type": "null"}]}
@@ -202,6 +202,14 @@ class RecordsSpec(OfKinds):
         description="what happens when there is no record at all. 'allow' publishes noisy zeros, and suits schedules in which a "
         "period may have no records",
         examples=["allow"],
+    )
+    most_missing: Share = Field(
+        "10%",
+        validate_default=True,
+        description="the largest share of the records that may be missing or outside the domain, so that they count nowhere. Where it is "
+        "more, a file is usually read in another way than it is written, and the release stops before anything is charged. How many there "
+        "are is told to the operator alone; 'dpdist run --accept-missing' releases them all the same",
+        examples=["25%"],
     )
     person: Person = Field(
         default_factory=lambda: Person.model_validate({}),

@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 
 def exact(value: Any) -> Fraction:
@@ -45,6 +45,28 @@ def _end(value: Any) -> Any:
 
 
 Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"type": "number"})]
+
+
+def _share(value: Any) -> Fraction:
+    """A share as a percentage, such as 10%. Raises: ValueError."""
+    if isinstance(value, Fraction):
+        return value
+    text = str(value).strip()
+    try:
+        found = exact(text[:-1]) / 100 if text.endswith("%") else Fraction(-1)
+    except ValueError:
+        found = Fraction(-1)
+    if not 0 <= found <= 1:
+        raise ValueError("a share is needed, from 0% to 100%, such as 10%")
+    return found
+
+
+Share = Annotated[
+    Fraction,
+    BeforeValidator(_share),
+    PlainSerializer(lambda share: f"{float(100 * share):g}%", return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
 
 
 def _day_or_time(value: Any) -> Any:

@@ -16,7 +16,10 @@ LOG = "DPDIST_LOG"
 
 
 class Lines(Observer):
-    """Writes a line for every event."""
+    """Writes a line for every event; not of failures where the service that started this process writes them."""
+
+    def __init__(self, *, writes_failures: bool = True) -> None:
+        self.writes_failures = writes_failures
 
     def started(self, run: Run) -> None:
         """A line."""
@@ -36,12 +39,13 @@ class Lines(Observer):
 
     def failed(self, run: Run, reason: str) -> None:
         """A line with the name of the error."""
-        _line(run, "failed", level="error", reason=reason)
+        if self.writes_failures:
+            _line(run, "failed", level="error", reason=reason)
 
 
-def observer(progress: Progress) -> Observer | None:
+def observer(progress: Progress, *, served: bool = False) -> Observer | None:
     """The writer of lines, where they are asked for."""
-    return Lines() if os.environ.get(LOG) == "json" else None
+    return Lines(writes_failures=not served) if os.environ.get(LOG) == "json" else None
 
 
 def _line(run: Run, event: str, *, level: str = "info", **facts: Any) -> None:

@@ -13,6 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +45,14 @@ REASONS = (
 
 
 class Recorder(Observer):
-    """Writes what runs know into the state folder."""
+    """Writes what runs know into the state folder.
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    Attributes:
+        counts_failures: not in a process that a service has started: the service counts, however that process ends.
+    """
+
+    def __init__(self, home: Path, *, counts_failures: bool = True) -> None:
+        self.home, self.counts_failures = home, counts_failures
 
     def planned(self, run: Run) -> None:
         """The memory that stages promise."""
@@ -84,22 +89,47 @@ class Recorder(Observer):
 
     def failed(self, run: Run, reason: str) -> None:
         """One more failure of a data set, unless it is a period without records that catching up passes over."""
-        if run.needed or reason != errors.NoRecords.__name__:
+        if self.counts_failures and (run.needed or reason != errors.NoRecords.__name__):
             failed(self.home, run.dataset, reason)
 
 
 def failed(home: Path, dataset: str, reason: str) -> None:
     """Count a run that failed, by the name of its error; a run whose spec could not be read has no data set."""
+    change_facts(home, partial(_count, dataset, reason))
+
+
+def _count(dataset: str, reason: str, facts: dict[str, Any]) -> None:
     if reason == errors.ApprovalsMissing.__name__:
         return
+    reasons = facts.setdefault("failed", {}).setdefault(dataset, {})
+    known = reasons.setdefault(reason if reason in REASONS else OTHER, {"runs": 0})
+    known["runs"] += 1
+    known["at"] = time.time()
+
+
+UNDER_WAY = "under_way"
+"""Below it stand the runs that a service has begun, until their ends are counted: a service that was killed counts them when it starts."""
+
+
+def began(home: Path, run: Run) -> None:
+    """Note that a service begins a run in a process of its own."""
+    change_facts(home, lambda facts: facts.setdefault(UNDER_WAY, {}).update({str(run.id): run.facts()}))
+
+
+def ended(home: Path, run: Run, reason: str | None) -> None:
+    """Note that the process of a run has ended, and count it, once, where that was by an error."""
 
     def change(facts: dict[str, Any]) -> None:
-        reasons = facts.setdefault("failed", {}).setdefault(dataset, {})
-        known = reasons.setdefault(reason if reason in REASONS else OTHER, {"runs": 0})
-        known["runs"] += 1
-        known["at"] = time.time()
+        if facts.setdefault(UNDER_WAY, {}).pop(str(run.id), None) is not None and reason is not None:
+            _count(run.dataset, reason, facts)
 
     change_facts(home, change)
+
+
+def left_under_way(home: Path) -> list[Run]:
+    """The runs that a service had begun when it was killed, which ended with it."""
+    known = read(home / FOLDER).get(UNDER_WAY, {})
+    return [Run.of_facts(facts) for facts in known.values()]
 
 
 def repeated(home: Path, run: Run, done: Release) -> None:

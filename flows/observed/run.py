@@ -44,6 +44,12 @@ class Run:
         known = every or (None if per == "total" else per)
         return Run(job.release, guarantee.dataset, guarantee.period, known, job.digest, needed)
 
+    @staticmethod
+    def of_facts(facts: Mapping[str, Any]) -> Run:
+        """A run of which nothing more is known than its facts."""
+        period = None if facts["period"] is None else datetime.date.fromisoformat(facts["period"])
+        return Run(facts["release"], facts["dataset"], period, None, "", id=uuid.UUID(facts["run"]))
+
     def facts(self) -> dict[str, Any]:
         """As plain values."""
         period = None if self.period is None else self.period.isoformat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -68,10 +69,24 @@ class Watch:
 
 
 @contextmanager
-def watching(job: Job, home: Path, progress: Progress, *, every: str | None = None, needed: bool = True) -> Iterator[Watch]:
-    """Tell observers of the run that the block is: that it starts, its stages, and how it ends."""
+def watching(
+    job: Job,
+    home: Path,
+    progress: Progress,
+    *,
+    every: str | None = None,
+    needed: bool = True,
+    served_as: uuid.UUID | None = None,
+) -> Iterator[Watch]:
+    """Tell observers of the run that the block is: that it starts, its stages, and how it ends.
+
+    Args:
+        served_as: the run of a service that has started this process, and counts how it ends.
+    """
     run = Run.of(job, every=every, needed=needed)
-    watch = Watch(run, observers(home, progress))
+    if served_as is not None:
+        run.id = served_as
+    watch = Watch(run, observers(home, progress, served=served_as is not None))
     watch.tell(lambda observer: observer.started(run))
     try:
         yield watch
@@ -81,11 +96,8 @@ def watching(job: Job, home: Path, progress: Progress, *, every: str | None = No
         raise
 
 
-def observers(home: Path, progress: Progress) -> list[Observer]:
+def observers(home: Path, progress: Progress, *, served: bool = False) -> list[Observer]:
     """Metrics always; JSON lines, traces and lineage where the environment asks for them."""
-    made: list[Observer] = [recorder.Recorder(home)]
-    for module in (logs, traces, lineage):
-        observer = module.observer(progress)
-        if observer is not None:
-            made.append(observer)
-    return made
+    lines, spans, events = logs.observer(progress, served=served), traces.observer(progress), lineage.observer(progress)
+    asked = [observer for observer in (lines, spans, events) if observer is not None]
+    return [recorder.Recorder(home, counts_failures=not served), *asked]

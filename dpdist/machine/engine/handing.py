@@ -79,7 +79,7 @@ def hand_out(
             for future in [future for future in running if future.status != "pending"]:
                 try:
                     found = result_of(future)
-                    result = None if found is None else fetched(found[0])
+                    result = None if found is None else fetched(workers.exchange, found[0])
                 except Exception as error:  # whatever the task raised: what its worker lacks decides
                     if some is not None or not _failed(future, error) or not _blameless(workers, running[future]):
                         raise
@@ -119,7 +119,7 @@ def place(workers: Workforce, function: Callable[[None], Any], needed_bytes: int
                 try:
                     found = result_of(future)
                     if found is not None:
-                        return fetched(found[0])
+                        return fetched(workers.exchange, found[0])
                 except Exception as error:  # whatever the task raised: what its worker lacks decides
                     if not _failed(future, error) or not chosen - workers.admitted(again=chosen).keys():
                         raise

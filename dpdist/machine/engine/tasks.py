@@ -19,8 +19,9 @@ import cloudpickle
 import numpy as np
 import threadpoolctl
 
-from dpdist.errors import DpdistError, StoreError, TaskFailed
+from dpdist.errors import DpdistError, EngineError, StoreError, TaskFailed
 from dpdist.machine.admission import TaskStore
+from dpdist.machine.engine.encoding import decode, encode
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -77,18 +78,44 @@ def forget() -> None:
         _Stage.folder, _Stage.function = "", None
 
 
-def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) -> Any:
-    """function(item) where it runs; its result, if it has one, is left in the exchange."""
+Reference = tuple[str, int, str]
+"""A result in the exchange: its name, its size in bytes and its digest. Nothing else of a result passes the scheduler."""
+
+
+def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) -> Reference | tuple[()]:
+    """function(item) where it runs; its result, if it has one, is left in the exchange as a document and arrays.
+
+    Nothing is an empty tuple: Dask tells a client the type of each result, and that of None is made by a call.
+    """
     found = without_data(partial(_called, folder, function), item)
-    return None if found is None else Parcel.of(exchange, folder, found)
+    if found is None:
+        return ()
+    data = os.urandom(SALT_BYTES) + encode(found)
+    name = f"{folder}/{uuid.uuid4().hex}"
+    return name, len(data), exchange.put_block(name, np.frombuffer(data, dtype=np.uint8))
 
 
-def fetched(result: Any) -> Any:
-    """What a task returned. Raises: what it refused."""
-    found = result.fetch() if isinstance(result, Parcel) else result
-    if isinstance(found, _Refusal):
-        raise found.error
-    return found
+def fetched(exchange: TaskStore | None, result: Any) -> Any:
+    """What a task returned, read from the exchange where there is one. Raises: what it refused."""
+    if exchange is not None and result == ():
+        return None
+    if exchange is not None:
+        name, size, digest = _checked(result)
+        result = decode(exchange.get_block(name, (size,), np.uint8, digest)[SALT_BYTES:])
+    if isinstance(result, _Refusal):
+        raise result.error
+    return result
+
+
+def _checked(result: Any) -> Reference:
+    if isinstance(result, tuple | list) and len(result) == 3:
+        name, size, digest = result
+        inside = isinstance(name, str) and not name.startswith("/") and ".." not in name.split("/")
+        if inside and isinstance(size, int) and isinstance(digest, str):
+            return name, size, digest
+    raise EngineError(
+        "the cluster sent something that is no reference to a result: look at its workers, and at who holds its certificate"
+    )
 
 
 def one_after_another(function: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
