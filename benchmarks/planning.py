@@ -79,7 +79,9 @@ def row(kind: str, size: int) -> str:
 
 def main(names: list[str]) -> None:
     """The table."""
-    print("| releases | size | identity, CPU s | auto, CPU s | chosen | RMSE | within the limit |\n|---|---|---|---|---|---|---|")
+    print(
+        "| releases | size | identity, CPU s | auto, CPU s | chosen | RMSE | within the limit |\n|---|---|---|---|---|---|---|"
+    )
     for kind in names or list(SIZES):
         for size in SIZES[kind]:
             print(row(kind, size), flush=True)
