@@ -1,0 +1,241 @@
+"""Every step that turns a distance into noise before a release: its worst pair of neighbours spends exactly what is charged.
+
+All that one unit may hold is enumerated over a few values, through counting. A step without a case fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from itertools import combinations, combinations_with_replacement, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist.errors import InvalidSpec
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
+from dpdist.privacy.accounting.laplace import gaussian_equivalent
+from dpdist.privacy.selection import UNIT_BITS
+from dpdist.release.chosen import MADE, preliminary_of
+from dpdist.release.context import Context, silent
+from dpdist.release.preliminary import NoisyPreliminary, Preliminary
+from dpdist.release.private_bound import GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
+from dpdist.release.private_choices import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.release.selecting import read_by
+from dpdist.spec import load
+from tests import small
+from tests.often import always
+from tests.privacy.enumeration import Choice, first_choices, paths
+
+Record = tuple[int, str]
+"""A number ``a`` and a category ``b``."""
+Content = tuple[Record, ...]
+"""All records of one unit."""
+UNITS: dict[str, dict[str, Any]] = {
+    "records": {"most_records": 2},
+    "persons": {"column": "who", "most_records": 2},
+    "groups": {"column": "who", "most_records": 1, "most_groups": 2},
+    "steps": {"column": "who", "most_records": 1, "participations": 2},
+    "promised steps": {"most_records": 1, "participations": 2},
+}
+"""What may come, go or change at once."""
+BUDGETS: dict[str, dict[str, Any]] = {
+    "rho": {"budget": {"rho": 1}, "ledger": {"dataset": "d", "cap": {"rho": 2, "selection": 1e-6}}},
+    "pure": {"budget": {"epsilon": 2}, "ledger": {"dataset": "d", "cap": {"epsilon": 2}}},
+}
+B = {"categories": ["x", "y"], "outside": "drop"}
+AMOUNT = {"from": 0, "to": 1, "missing": "drop"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How one step is asked for, and which records reach its sensitivity.
+
+    Attributes:
+        asked: changes of a spec, without the person.
+        person: how it is asked for of the person.
+        values: records that a unit may have.
+        refused: units and budgets that a spec may not ask for it with.
+        spent: the share of what is charged that the worst pair spends, by unit, budget and relation; where it is not given, all of it. A
+            person who is replaced cannot move twice all that one who comes moves (of what is left out), and records that must lie in
+            two groups spend less of a rho, as each group's choices are apart (quantiles).
+    """
+
+    asked: dict[str, Any]
+    values: tuple[Record, ...]
+    person: dict[str, Any] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
+    spent: dict[tuple[str, str, str], Fraction] = field(default_factory=dict)
+
+
+CORNERS = ((0, "x"), (3, "x"), (0, "y"), (3, "y"))
+OF_B = {"domain": {"b": B}, "workload": [{"marginals": {"of": [["b"]]}}]}
+SUM = [{"marginals": {"of": [["b"]]}}, {"marginals": {"of": [[]]}, "sum": "a"}]
+CASES: dict[type[Preliminary], Case] = {
+    NameSelection: Case(
+        {
+            "domain": {"b": {"categories": "private", "selection": {"share": 0.5, "delta": 1e-6, "most": 4}}},
+            "workload": OF_B["workload"],
+        },
+        CORNERS,
+        refused=frozenset({"pure"}),
+    ),
+    EdgesChoice: Case(
+        {
+            "domain": {"a": {"edges": "private", "selection": {"from": 0, "to": 3, "bins": 4, "share": 0.5}}, "b": B},
+            "workload": [{"marginals": {"of": [["a"]]}}],
+        },
+        CORNERS,
+    ),
+    RecordsChoice: Case(
+        OF_B,
+        CORNERS,
+        {"most_records": "private", "selection": {"share": 0.5, "most": 4}},
+        frozenset({"records", "groups", "steps", "promised steps"}),
+    ),
+    GroupsChoice: Case(
+        OF_B,
+        CORNERS,
+        {"most_groups": "private", "selection": {"share": 0.5, "most": 2}},
+        frozenset({"records", "steps", "promised steps"}),
+    ),
+    RangeChoice: Case(
+        {
+            **OF_B,
+            "workload": SUM,
+            "sums": {"a": {"from": 0, "to": "private", "missing": "drop", "selection": {"share": 0.5, "most": 4}}},
+        },
+        ((1, "x"), (4, "x"), (1, "y"), (4, "y")),
+    ),
+    LeftOutMeasurement: Case(
+        {**OF_B, "workload": SUM, "sums": {"a": AMOUNT}, "left_out": {"share": 0.5, "most": 2}},
+        ((129, "x"), (-128, "x"), (129, "y"), (-128, "y")),
+        spent={
+            (unit, budget, "replace-one"): share
+            for unit in ("persons", "groups", "steps")
+            for budget, share in (("rho", Fraction(9, 11)), ("pure", Fraction(5, 7)))
+        },
+    ),
+    QuantileChoice: Case(
+        {**OF_B, "quantiles": {"of": {"a": {"from": 0, "to": 3}}, "by": ["b"], "at": [0.5], "share": 0.5}},
+        CORNERS,
+        spent={("groups", "rho", neighbours): Fraction(1, 2) for neighbours in ("add-remove", "replace-one")},
+    ),
+}
+
+
+def contents(values: tuple[Record, ...], person: bool) -> list[Content]:
+    """What one unit may have: up to two records, and of a person also so many that some do not count."""
+    few = [own for size in range(3) for own in combinations_with_replacement(values, size)]
+    return few + [own + more for own in few if person and len(own) == 2 for more in (own[:1], own)]
+
+
+def written(folder: Path, kind: type[Preliminary], unit: str, budget: str, neighbours: str) -> Path:
+    """A spec that asks for one step alone."""
+    case = CASES[kind]
+    content = {**case.asked, **BUDGETS[budget], "neighbours": neighbours}
+    content["records"] = {"path": "records.parquet", "person": {**UNITS[unit], **case.person}}
+    if "participations" in UNITS[unit]:
+        summed = {"sum": "a"} if "sums" in content else {}
+        content["domain"] = {"t": {"from": 0, "to": 2}, **content["domain"]}
+        content["workload"] = [{"filters": {"of": "t", "apply": [{"running_sum": True}]}, **summed}]
+    return small.write(folder, table=table([]), **content)
+
+
+def step_of(path: Path) -> Preliminary:
+    found = preliminary_of(load(path))
+    assert found is not None
+    return found
+
+
+def counted(before: Preliminary, home: Path, path: Path, people: list[Content]) -> Any:
+    """What a step counts of the records of some people."""
+    pa.parquet.write_table(table(people), path.parent / "records.parquet")
+    context = Context(home, Store(home / "store"), inline(), silent)
+    return before.counted(read_by(context, load(path)))
+
+
+def numbers(before: Preliminary, found: Any) -> np.ndarray:
+    """The exact numbers to which noise is added."""
+    if isinstance(before, NameSelection):
+        by_name = dict(zip(found.names, found.counts.tolist(), strict=True))
+        return np.array([by_name[name] << UNIT_BITS for name in ("x", "y")])
+    return np.asarray(before.rule.noisy(found.counts, lambda count: np.zeros(count, dtype=np.int64)))
+
+
+def noise_spent(before: NoisyPreliminary, one: np.ndarray, other: np.ndarray) -> Fraction:
+    """Of what is charged, by a pair of neighbours."""
+    moved, scale, loss = [*map(abs, (one - other).tolist())], before.noise.scale, before.loss
+    if loss.pure:
+        return Fraction(sum(moved), scale) / loss.pure
+    return Fraction(sum(each**2 for each in moved), 2 * scale**2) / loss.rho
+
+
+Ways = dict[Any, list[Choice]]
+"""The choices on the way to every outcome."""
+
+
+def ways(before: Preliminary, found: Any) -> Ways:
+    """Edges are chosen of what other edges leave; quantiles do not depend on each other."""
+    if isinstance(before, EdgesChoice):
+        return {str(outcome): path.choices for path, outcome in paths(lambda: before.kept(found, bytes(32), None))}
+    return {"": first_choices(lambda: before.kept(found, bytes(32), None))}
+
+
+def choices_spent(before: Preliminary, one: Ways, other: Ways) -> float:
+    """Of what is charged, by a pair of neighbours: on the way to the outcome that spends most, with the farthest that scores move."""
+    most, loss = 0.0, before.loss
+    for outcome in one.keys() & other.keys():
+        seen = {choice.number: choice for choice in other[outcome]}
+        moved = [(each.rate, np.abs(each.scores - seen[each.number].scores).max()) for each in one[outcome]]
+        if loss.pure:
+            most = max(most, float(sum(2 * rate * int(far) for rate, far in moved) / loss.pure))
+        else:
+            most = max(most, float(sum(gaussian_equivalent(rate * int(far)) for rate, far in moved) / loss.rho))
+    return most
+
+
+@pytest.mark.parametrize("unit", always(["records", "persons", "groups", "steps"], UNITS))
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: type[Preliminary], unit: str) -> None:
+    """Both relations and both kinds of noise, by all that one unit may have."""
+    case, exact = CASES[kind], list[Any]()
+    for budget, neighbours in product(BUDGETS, ("add-remove", "replace-one")):
+        if unit in case.refused or budget in case.refused:
+            with pytest.raises(InvalidSpec):
+                load(written(home.parent / "data", kind, unit, budget, neighbours))
+            continue
+        path = written(home.parent / "data", kind, unit, budget, neighbours)
+        before = step_of(path)
+        assert type(before) is kind
+        if not exact:
+            base = [(value,) for value in case.values for _ in range(2)]
+            exact = [counted(before, home, path, [*base, own]) for own in contents(case.values, "column" in UNITS[unit])]
+        if isinstance(before, NoisyPreliminary):
+            found: list[Any] = [numbers(before, each) for each in exact]
+            spent: Any = partial(noise_spent, before)
+        else:
+            found, spent = [ways(before, each) for each in exact], partial(choices_spent, before)
+        pairs = combinations(found, 2) if neighbours == "replace-one" else ((found[0], other) for other in found[1:])
+        worst = max(float(spent(one, other)) for one, other in pairs)
+        share = case.spent.get((unit, budget, neighbours), 1)
+        assert worst == pytest.approx(float(share), rel=1e-5 if share == 1 else 1e-2)
+        assert worst <= 1
+
+
+def test_every_step_has_a_worst_pair() -> None:
+    assert {*CASES} == {*MADE.values()}
+
+
+def table(people: list[Content]) -> pa.Table:
+    rows = [(str(who), a, b, n % 3) for who, own in enumerate(people) for n, (a, b) in enumerate(own)]
+    types = (pa.string(), pa.int64(), pa.string(), pa.int64())
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    return pa.table(
+        {name: pa.array(column, of) for name, column, of in zip(("who", "a", "b", "t"), columns, types, strict=True)}
+    )
