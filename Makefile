@@ -1,7 +1,7 @@
 # make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
-# up to CPU seconds, for MINUTES: the next run goes on (docs/mutants.md).
+# up to CPU seconds, for MINUTES: the next run goes on (tests/mutants/README.md).
 # Tests are collected once (tests/parallel.py) and run in one process a core and two more; every file's tests run in one process, in
 # order. PROCESSES=0: all in one. Temporary files are in /dev/shm if 4 GiB are free there (a run takes less than 2), unless TMPDIR is set.
 PYTHON ?= python3

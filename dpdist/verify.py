@@ -870,7 +870,7 @@ class Claimed:
         return self.reach_of_cells(records, cells, replaced) if tighter else whole
 
     def reach_of_totals(self, replaced: int) -> int:
-        """Of a person with k records and m times the largest amount in all: the vertices of docs/decisions/0015-sums.md."""
+        """Of a person with k records and m times the largest amount in all: the vertices of docs/decisions/0012-amounts.md."""
         ((axis, amounts),) = [
             (axis, each["amounts"]) for axis, each in enumerate(self.facts["attributes"]) if "amounts" in each
         ]
@@ -913,7 +913,7 @@ class Claimed:
 
         Records in different series never meet, and those that lower a count meet others with either sign. All choices are gone through
         if they are few. Where only steps in sequence meet, the sum is that of a chain; where coefficients fall, that of the earliest
-        steps (docs/decisions/0018-participations.md).
+        steps (docs/decisions/0007-streams.md).
         """
         if len(self.terms) != 1 or self.laplace:
             raise UncheckedClaim("steps of a person are known to this program for one series with Gaussian noise")
@@ -1427,7 +1427,7 @@ class Claimed:
         return near(number, len(names), what="rows: ") or f"{number:,} rows"
 
     def of_rounds(self, column: str, answers: Array) -> tuple[Array, Array]:
-        """The least and the most that a column may be, given answers of a model (dpdist's docs/decisions/0044-rounds.md).
+        """The least and the most that a column may be, given answers of a model (dpdist's docs/decisions/0018-adaptive-rounds.md).
 
         An interval reaches as far on both sides as that of the unbiased answer, from the first table that holds it, lies within it. Where
         no table does, it reaches at least one and a half times as far as the table's bound, spread over its cells.
@@ -1461,7 +1461,7 @@ class Claimed:
         return {tuple(place[name] for name in each["table"]): float(each["sum_of_errors_at_most"]) for each in given}
 
     def check_rounds(self) -> str:
-        """Check what was measured in rounds, with which parts of rho (dpdist's docs/decisions/0044-rounds.md), and bounds from below."""
+        """Check what was measured in rounds, with which parts of rho (dpdist's docs/decisions/0018-adaptive-rounds.md), and bounds from below."""
         if not self.adaptive:
             return ""
         size, rho = self.shape.__getitem__, Fraction(self.privacy["rho"]) - self.spent_before
@@ -1661,7 +1661,7 @@ class Claimed:
         )
 
     def check_left_out(self) -> str:
-        """What bounds leave out, from its noisy numbers, as dpdist's docs/decisions/0042-left-out.md has it."""
+        """What bounds leave out, from its noisy numbers, as dpdist's docs/decisions/0017-budgeted-steps.md has it."""
         facts = self.certificate.get("left_out")
         if facts is None:
             return ""

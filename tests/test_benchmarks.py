@@ -87,12 +87,12 @@ def test_the_table_of_peers_in_the_documentation_is_the_result() -> None:
 
 
 def test_the_table_of_charts_in_the_documentation_is_the_result() -> None:
-    page = ROOT / "docs" / "decisions" / "0050-charts.md"
+    page = ROOT / "docs" / "decisions" / "0016-page.md"
     assert (ROOT / "benchmarks" / "results" / "charts.md").read_text() in page.read_text()
 
 
 def test_the_table_of_opening_pages_in_the_documentation_is_the_result() -> None:
-    page = ROOT / "docs" / "decisions" / "0013-page.md"
+    page = ROOT / "docs" / "decisions" / "0016-page.md"
     assert (ROOT / "benchmarks" / "results" / "opening.md").read_text() in page.read_text()
 
 

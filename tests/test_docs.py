@@ -203,7 +203,7 @@ def test_the_search_works_from_the_file_system(browser: Any, site: Path, screen:
     page.locator("label[for=__search], .md-search__input").locator("visible=true").first.click()
     page.locator(".md-search__input").press_sequentially("participations")
     found = page.locator(".md-search-result__link").first
-    assert "participations" in found.inner_text().lower() or "person" in found.inner_text().lower()
+    assert "stream" in found.inner_text().lower()
     found.click()
     page.wait_for_url("**/*.html?h=*")
     assert page.locator("h1").count() == 1

@@ -104,7 +104,7 @@ def test_every_class_name_has_one_meaning() -> None:
 
 
 def test_a_class_is_one_kind() -> None:
-    """With four fields or more that may be None a class is several; decision 57 says of these why they are not."""
+    """With four fields or more that may be None a class is several; decision 14 says of these why they are not."""
     several = set()
     for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

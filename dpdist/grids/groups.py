@@ -159,7 +159,7 @@ def _searched(real: Matrix, most: int, known: float) -> tuple[Matrix, Matrix] | 
 
 
 def _floor(real: Matrix, point: Matrix) -> float:
-    """What the bound of no diagonal D goes below, by any point p of the sets' convex hull: docs/proofs/index.md has the proof.
+    """What the bound of no diagonal D goes below, by any point p of the sets' convex hull: docs/stability.md has the proof.
 
     Tangents are above D p - p'N p = sum of D_i p_i (1 - p_i) + p'G p. With x_i^2 = p_i (1 - p_i), whatever the signs of x, N >= 0 gives
     sum of D_i x_i^2 >= x'G x. Signs of G x in place of those of x make x'G x no smaller.
@@ -202,7 +202,7 @@ def _proven_diagonal(gram: Matrix, scale: int, diagonal: Matrix) -> Matrix:
 
     A Cholesky factor of B - c I in floating-point numbers proves B >= 0 where c is at least what its rounding can hide, (n + 1) 2^-53
     of the trace (Rump, Verification of positive definiteness, BIT 46, 2006); eight times that covers the rounding of B, too:
-    docs/proofs/index.md has the proof.
+    docs/stability.md has the proof.
     """
     unit = 4 * (gram.shape[0] + 2) * np.finfo(float).eps
     more = 2 * unit * max(1.0, float(np.abs(diagonal).sum()))

@@ -13,7 +13,7 @@ a function of the noise with a Lipschitz constant of sqrt(m).) What the model mo
 
 **Intervals.** The bound of a table's sum does not say which of its cells are far from the truth. Half widths are twice the error that
 redrawn noise makes in the model's answer, with the same tables, and a part of the table's bound: in proportion to the modelled count or to
-its root, whichever gives more. They are no proven intervals; docs/decisions/0044-rounds.md says how often they held the truth.
+its root, whichever gives more. They are no proven intervals; docs/decisions/0018-adaptive-rounds.md says how often they held the truth.
 
 Source: McKenna, Mullins, Sheldon, Miklau 2022 (AIM), section 5, for the bounds; the sharper d_c is ours.
 """

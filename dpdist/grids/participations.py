@@ -1,4 +1,4 @@
-"""How far one person in several steps of a stream moves what is measured, in exact integers (docs/decisions/0018-participations.md).
+"""How far one person in several steps of a stream moves what is measured, in exact integers (docs/decisions/0007-streams.md).
 
 A person has records in up to ``most`` steps, any two of which lie ``separation`` steps or more apart. What one record in each of them
 adds to z has the squared length sum G_ij over these steps, with G = C'C of the lower triangular strategy C. Two records that lie in

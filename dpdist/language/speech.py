@@ -1,4 +1,4 @@
-"""What a page says, in its language (docs/decisions/0046-languages.md).
+"""What a page says, in its language (docs/decisions/0016-page.md).
 
 Whoever writes something for readers writes ``say("{count:,} answers", count=5)``: the English sentence stands there, whole, and is the key
 of its translations, which are the tables ``sentences`` and ``scripts`` of one TOML file a language. Scripts of the page say ``say(...)``,

@@ -1,6 +1,6 @@
 """The ledger's heads (number and digest of each row), noted where its owner cannot rewrite them, and what must agree with them.
 
-A head stands under a name that has the row's number alone and is put there only if nothing is (docs/decisions/0022-heads.md). So of two
+A head stands under a name that has the row's number alone and is put there only if nothing is (docs/decisions/0006-checkpoints.md). So of two
 copies of one ledger that write the same row, one is refused before it draws; and the head after the newest row tells, by its
 absence alone, that no row was lost: however many heads there are, a step asks for two.
 """

@@ -1,6 +1,6 @@
 """Signatures of published certificates: Ed25519, under a key that follows from the root key.
 
-Whoever holds the root key can sign, and nobody else; there is no second secret to keep. docs/decisions/0032-signatures.md says why.
+Whoever holds the root key can sign, and nobody else; there is no second secret to keep. docs/decisions/0009-published-files.md says why.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dpdist.quantities.intervals import fieller, interval_within
 AMOUNTS_SEEN = 10.0
 """As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
 POWERS = np.array([1.5, 2, 3, 4, 6, 10, 20])
-"""Laws by which persons may become fewer beyond the last bin in which they are seen (docs/decisions/0068-tails.md)."""
+"""Laws by which persons may become fewer beyond the last bin in which they are seen (docs/decisions/0017-budgeted-steps.md)."""
 NOBODY = 10.0
 """How many times as likely as each of them it is that there is nobody, before the numbers are looked at."""
 
@@ -199,7 +199,7 @@ class SignedCounts:
 
 SEEN, SEEN_OF_LAPLACE = 4.0, 32**0.5
 """Standard errors above zero from which on anybody is seen on a ladder. At 2, Gaussian noise takes late rungs for occupied in one draw of
-ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0042-left-out.md). Of Laplace noise
+ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0017-budgeted-steps.md). Of Laplace noise
 as many as are as unlikely as four of a Gaussian, 8 nats: at four, intervals of sums outside a range hold in 94.1 cases in place of 95.5."""
 WIDEST = 1 / 3
 """An estimate for all records is said where its interval goes up by at most so much of the records that count."""

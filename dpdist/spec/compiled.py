@@ -124,7 +124,7 @@ def compiled(
 
 
 def _stated_noise(spec: ReleaseSpec) -> dict[str, str]:
-    """The kind of noise as digests cover it: as they did when Gaussian noise was the default (docs/decisions/0039-noise.md)."""
+    """The kind of noise as digests cover it: as they did when Gaussian noise was the default (docs/decisions/0010-mechanisms.md)."""
     return {"noise": spec.noise} if "noise" in spec.model_fields_set and spec.noise != GAUSSIAN else {}
 
 

@@ -22,7 +22,7 @@ def adaptive(workload: Workload) -> RoundsStrategy:
         workload: tables of whole attributes, (m, n).
     Returns: the strategy; what it measures is known after its release.
     Raises: InvalidInput where it cannot answer the workload.
-    Source: McKenna, Mullins, Sheldon, Miklau 2022 (AIM); docs/decisions/0044-rounds.md says what differs.
+    Source: McKenna, Mullins, Sheldon, Miklau 2022 (AIM); docs/decisions/0018-adaptive-rounds.md says what differs.
     """
     why = why_no_rounds(workload)
     if why is not None:

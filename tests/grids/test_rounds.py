@@ -178,7 +178,7 @@ def coded(size: int = 60, groups: int = 6, records: int = 6000) -> np.ndarray:
 
 
 def noise_alone(tables: Any, wanted: Sequence[tuple[int, ...]], deviation: float) -> dict[tuple[int, ...], int]:
-    """What scores left aside before decision 70: the noise of all cells."""
+    """What scores left aside before decision 18: the noise of all cells."""
     sizes = {axes[0]: table.size for axes, table in tables.items() if len(axes) == 1}
     each = math.sqrt(2 / math.pi) * deviation
     return {axes: round(each * math.prod(sizes[axis] for axis in axes)) for axes in wanted}

@@ -4,7 +4,7 @@ A fault is given to the files of tests that are nearest to its module: those of 
 imports it; and then to the others that were measured. Of each file, the tests run that execute the line with the fault, the cheapest
 first, until one fails or their CPU time is used up; a file is run once without a fault, to learn what its tests cost and execute. What
 was tried is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and
-the next one, or one beside it, goes on. docs/mutants.md lists the survivors that change nothing that users could see, and why.
+the next one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
 """
 
 from __future__ import annotations

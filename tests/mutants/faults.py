@@ -167,7 +167,7 @@ def _text(value: ast.expr) -> bool:
 
 
 def equivalents(table: Path) -> dict[str, str]:
-    """Faults that change nothing that users could see, with the reason: the rows of the table in docs/mutants.md."""
+    """Faults that change nothing that users could see, with the reason: the rows of the table in tests/mutants/README.md."""
     rows = [re.split(r"(?<!\\)\|", line.strip().strip("|")) for line in table.read_text(encoding="utf-8").splitlines()]
     cells = [[cell.strip().strip("`").replace("\\|", "|") for cell in row] for row in rows if len(row) == 4]
     return {packed(f"{module}: {before} -> {after}"): why for module, before, after, why in cells if module.endswith(".py")}

@@ -32,7 +32,7 @@ from tests.postgres import Server
 
 pytestmark = pytest.mark.slow
 
-PAGES = Path(__file__).parents[2] / "docs" / "warehouse"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "orchestrators.md"
 PACKAGES = {
     "dagster": ["dagster>=1.11,<2"],
     "airflow": ["apache-airflow>=3,<4"],
@@ -45,7 +45,9 @@ REFUSED = "values of 'work' outside its declared domain"
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    section = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    (text,) = (part for part in section if part.lower().startswith(f"{page}\n"))
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def python_with(tool: str, folder: Path) -> str:

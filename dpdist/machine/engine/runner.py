@@ -21,7 +21,7 @@ from dpdist.process.limits import left_bytes
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 MOST_TASKS = 8192
-"""Tasks of a stage: a scheduler takes some milliseconds for each, however small it is (docs/decisions/0016-futures.md)."""
+"""Tasks of a stage: a scheduler takes some milliseconds for each, however small it is (docs/decisions/0003-tasks-and-store.md)."""
 FORGET_SECONDS = 5
 """How long is waited at a stage's end until workers have given up what it held."""
 

@@ -1,5 +1,5 @@
 // Charts: values on hover and by keyboard, one series, one row or column of a map, logarithms, intervals in two forms, downloads, links.
-// The static SVGs stay as they are until a reader asks for another view; no network, no library (docs/decisions/0013-page.md).
+// The static SVGs stay as they are until a reader asks for another view; no network, no library (docs/decisions/0016-page.md).
 (() => {
   const look = document.getElementById("look");
   if (!look) return;
