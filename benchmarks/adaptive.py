@@ -35,14 +35,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from tables import SIZES, counted, records_of, released, tables_of
 
-from dpdist.arrays.vector import held
+from dpdist.arrays.lazy_vector import held
 from dpdist.domain import Layout
-from dpdist.grids.fitted_tables import Part, parts_of, together, tolerance_for
-from dpdist.grids.measured_tables import MeasuredTables
-from dpdist.grids.model_intervals import half_widths, largest_distances
-from dpdist.grids.rounds import Rounds, RoundsGrid, rounds_grid
+from dpdist.measurement.adaptive.aim import Rounds, RoundsGrid, rounds_grid
+from dpdist.measurement.adaptive.model_intervals import half_widths, largest_distances
+from dpdist.measurement.consistency.table_fitting import Part, parts_of, together, tolerance_for
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.privacy.noise import Noise
+from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.workloads import Workload
 
 DELTA = 1e-9

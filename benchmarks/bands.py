@@ -20,7 +20,7 @@ import numpy as np
 import scipy
 from buffers import bound, square_root
 
-from dpdist.strategies.buffers import BUFFERS, fitted
+from dpdist.strategies.streams.buffered_toeplitz import BUFFERS, fitted
 
 DENSE_STEPS = 256
 

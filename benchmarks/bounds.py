@@ -36,9 +36,9 @@ import numpy as np
 
 from benchmarks.bounds_of_peers import QUANTILES, USUAL, is_here, opendp_quantile, tumult_bounds
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
-from dpdist.privacy.distributions import LAPLACE
-from dpdist.quantities.beyond import AMOUNTS_SEEN, NoisyCounts
+from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
+from dpdist.privacy.noise_distributions import LAPLACE
+from dpdist.statistics.truncation_loss import AMOUNTS_SEEN, NoisyCounts
 
 GROUPS, RUNS, PART = 10, 60, Fraction(1, 10)
 LOSSES = (

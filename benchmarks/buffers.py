@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.strategies.buffers import fitted
+from dpdist.strategies.streams.buffered_toeplitz import fitted
 
 
 def square_root(steps: int) -> float:

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bounds import GROUPS, LOSSES, OF_AMOUNTS, OF_RECORDS, PART, Case, Draw, Kind, found_of
-from dpdist.privacy.bounds import UNIT_BITS
-from dpdist.quantities.beyond import NoisyCounts
+from dpdist.privacy.contribution_histogram import UNIT_BITS
+from dpdist.statistics.truncation_loss import NoisyCounts
 
 CHOICES, SEED = 200, 68
 

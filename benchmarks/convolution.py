@@ -19,32 +19,24 @@ from pathlib import Path
 import numpy as np
 import scipy.fft
 
+from dpdist import engine
+from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
-from dpdist.grids.base import Noisy
-from dpdist.grids.filters import filter_grid
-from dpdist.machine import engine
-from dpdist.machine.store import Store
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.measurement.filter_measurement import filter_grid
+from dpdist.measurement.integer_measurement import Noisy
 from dpdist.operators import Fourier
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.pipeline.measure import draw
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.measure import draw
-from dpdist.release.workspace import StoredVector, StoreWorkspace
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
+from dpdist.storage.array_store import Store
 from dpdist.strategies import coa, convolution, singular_value_bound, square_root
-from dpdist.strategies.filters import has_square_root
+from dpdist.strategies.filter_strategies import has_square_root
 from dpdist.workloads import filtered
-from dpdist.workloads.filters import (
-    Filter,
-    baxter_king,
-    exponential,
-    hodrick_prescott,
-    polynomial,
-    running_sum,
-    window,
-)
+from dpdist.workloads.time_filters import Filter, baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
 
 
 def filters(n: int) -> list[Filter]:

@@ -36,23 +36,23 @@ import pyarrow.csv
 import pyarrow.parquet
 import yaml
 
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
-from dpdist.grids.answers import Wanted
-from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.content.measurement_file import MOST_BYTES, Measurement
+from dpdist.pipeline.histogram import count
+from dpdist.pipeline.measure import exact_measurement
+from dpdist.pipeline.preprocess import planned_errors, read_by
+from dpdist.pipeline.query_answers import in_records
+from dpdist.planner.bound_selection import LeftOutMeasurement, RangeChoice, RecordsChoice
+from dpdist.planner.derived_statistics import made_rows
+from dpdist.planner.preprocessing_steps import facts_before, found_before, preliminary_of
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.privacy.beyond import HEAD, ladder
 from dpdist.privacy.keys import Secret
-from dpdist.release.answers import in_records
-from dpdist.release.chosen import facts_before, found_before, preliminary_of
-from dpdist.release.context import Context, running
-from dpdist.release.count import count
-from dpdist.release.means import made_rows
-from dpdist.release.measure import exact_measurement
-from dpdist.release.plan import plan
-from dpdist.release.private_bound import LeftOutMeasurement, RangeChoice, RecordsChoice
-from dpdist.release.selecting import planned_errors, read_by
-from dpdist.release.workspace import StoreWorkspace
+from dpdist.privacy.noisy_truncation_loss import HEAD, ladder
+from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.runtime.context import Context, running
+from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.spec import Job, load
 
 SEED = 40

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dpdist.release.deliver import BATCH_ROWS
+from dpdist.pipeline.warehouse_delivery import BATCH_ROWS
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import PublishedRows
+from dpdist.spec.targets.warehouse import PublishedRows
 
 SCHEMA = pa.schema(
     [

@@ -25,13 +25,13 @@ import numcodecs
 import numpy as np
 from blake3 import blake3
 
-from dpdist.grids.base import GRID_BITS, Noisy
-from dpdist.machine.store import Store, StoredArray
-from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
+from dpdist.measurement.integer_measurement import GRID_BITS, Noisy
+from dpdist.pipeline.measure import draw, make_safe
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.measure import draw, make_safe
-from dpdist.release.workspace import StoredVector
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
+from dpdist.runtime.stored_vectors import StoredVector
+from dpdist.storage.array_store import Store, StoredArray
 
 KEY = Secret(hashlib.sha256(b"benchmark").digest())
 NOISES = (Noise(GAUSSIAN, 5 << GRID_BITS), Noise(LAPLACE, 3 << GRID_BITS))

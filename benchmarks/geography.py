@@ -32,17 +32,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from dpdist.arrays.workspace import MEMORY
+from dpdist.arrays.array_workspace import MEMORY
 from dpdist.domain import Attribute, Domain, Level
-from dpdist.grids.answers import Answers
-from dpdist.grids.nearest_levels import LevelFit
-from dpdist.grids.nested import NodeRows
-from dpdist.grids.node_variances import NodeVariances, Passes
+from dpdist.measurement.consistency.level_fitting import LevelFit
+from dpdist.measurement.hierarchy_measurement import NodeRows
 from dpdist.operators import Matrix
+from dpdist.reconstruction.answer_vectors import Answers
+from dpdist.reconstruction.node_variances import NodeVariances, Passes
 from dpdist.strategies import nested
 from dpdist.workloads import Workload
-from dpdist.workloads.nested import Hierarchy, nested_of
-from dpdist.workloads.products import listed_marginals
+from dpdist.workloads.nested_groups import Hierarchy, nested_of
+from dpdist.workloads.product_queries import listed_marginals
 
 LEVELS = ("state", "county", "tract", "group")
 FAMILIES = (50, 50, 20, 4)

@@ -12,14 +12,14 @@ import argparse
 import math
 from pathlib import Path
 
-from dpdist.arrays.workspace import MEMORY
-from dpdist.grids.filters import FilterGrid
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.measurement.filter_measurement import FilterGrid
 from dpdist.strategies import square_root
-from dpdist.strategies.buffers import buffered
-from dpdist.strategies.filters import through_horizons
+from dpdist.strategies.filter_strategies import through_horizons
 from dpdist.strategies.representations import FilterStrategy
+from dpdist.strategies.streams.buffered_toeplitz import buffered
 from dpdist.workloads import Workload, filtered
-from dpdist.workloads.filters import running_sum
+from dpdist.workloads.time_filters import running_sum
 
 HORIZONS = ((52, 104), (52, 520), (365, 730), (365, 3650), (1024, 2048), (8760, 17520))
 KINDS = {"square-root": square_root, "buffered": buffered}

@@ -30,8 +30,8 @@ from pathlib import Path
 import yaml
 
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger import Charge, Ledger, opened
-from dpdist.privacy.protection import ProtectedRecords
+from dpdist.privacy.ledger.budget_ledger import Charge, Ledger, opened
+from dpdist.privacy.privacy_unit import ProtectedRecords
 
 DAILY = (125, 250, 500)
 SPEC = {
@@ -55,7 +55,7 @@ def charge(number: int, cap: Cap) -> Charge:
         "spec_digest": "spec",
         "protection": ProtectedRecords("add-remove", 1),
     }
-    ledger = importlib.import_module("dpdist.privacy.ledger")
+    ledger = importlib.import_module("dpdist.privacy.ledger.budget_ledger")
     if "counted" not in {field.name for field in dataclasses.fields(Charge)}:  # before 1.0
         records = ledger.Records(f"source {number}", (f"file {number}",))
         return Charge(**known, period=day, histogram=lambda _: "counts", records=records)  # type: ignore[arg-type, call-arg]
@@ -80,9 +80,9 @@ def step_by_step(folder: Path, count: int) -> str:
 
 def at_once(path: Path, count: int) -> Ledger:
     """A ledger with as many reserved releases under a total cap: the rows of ``reserve``, in one transaction."""
-    database = importlib.import_module("dpdist.privacy.database")
-    tables = importlib.import_module("dpdist.privacy.tables")
-    digest_of_seen = importlib.import_module("dpdist.privacy.charges").digest_of_seen
+    database = importlib.import_module("dpdist.privacy.ledger.database")
+    tables = importlib.import_module("dpdist.privacy.ledger.index_tables")
+    digest_of_seen = importlib.import_module("dpdist.privacy.ledger.charges").digest_of_seen
     cap = Cap(rho=Fraction(1))
     ledger = Ledger(f"sqlite:///{path}")
     ledger.reserve(charge(0, cap))

@@ -24,16 +24,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dpdist.arrays.vector import held
-from dpdist.machine import engine
-from dpdist.machine.store import Store
+from dpdist import engine
+from dpdist.arrays.lazy_vector import held
+from dpdist.pipeline import release_run
+from dpdist.pipeline.histogram import count
+from dpdist.pipeline.query_answers import answer
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.release import story
-from dpdist.release.answers import answer
-from dpdist.release.context import Context, silent
-from dpdist.release.count import count
-from dpdist.release.plan import Plan, plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 
 RECORDS = Path(__file__).parents[1] / "examples" / "census" / "records.parquet"
 SMALL = {"age": {"from": 0, "to": 89, "width": 5, "outside": "clip"}, "income": {"categories": ["below 50k", "above 50k"]}}
@@ -109,7 +109,7 @@ def row(name: str, folder: Path, repeats: int) -> str:
         context = Context(home, Store(home / "store"), engine.inline(), silent)
         planned = plan(context, load(path))
         counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-        measured, charged = story.measure(context, planned, planned.job.source, counts)
+        measured, charged = release_run.measure(context, planned, planned.job.source, counts)
         assert charged
         answers = held(answer(context, planned, measured, []).answer)
         truth = exact(planned, table)

@@ -29,8 +29,8 @@ from dpdist.strategies import (
     kronecker,
     wavelet,
 )
-from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.oblique_bases import residual
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -43,7 +43,7 @@ from dpdist.workloads import (
     two_step_ranges,
     uniform_predicates,
 )
-from dpdist.workloads.kinds import is_marginals, is_product, is_separable
+from dpdist.workloads.workload_kind import is_marginals, is_product, is_separable
 
 COLUMNS = ("dpdist", "residual", "AM", "wavelet", "hierarchical", "best tree", "Fourier", "DataCube", "identity", "Gaussian")
 SHAPES = {

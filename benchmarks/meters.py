@@ -16,12 +16,12 @@ import psutil
 from distributed import LocalCluster
 from distributed.comm.tcp import TCP
 
-from dpdist.machine import engine
-from dpdist.machine.documents import Documents
-from dpdist.machine.store import Store
-from dpdist.page.places import DraftFolder
-from dpdist.process.limits import TERMINATED_SHARE, WORKER_BYTES
-from dpdist.release.drawing import RESOURCE
+from dpdist import engine
+from dpdist.content.destination import DraftFolder
+from dpdist.pipeline.distributed_noise import RESOURCE
+from dpdist.process.resource_limits import TERMINATED_SHARE, WORKER_BYTES
+from dpdist.storage.array_store import Store
+from dpdist.storage.documents import Documents
 
 GIB = 2**30
 
@@ -75,7 +75,13 @@ def workers(gib: float, count: int = 2, *, drawing: bool = False) -> Iterator[en
 
 def _ready() -> None:
     """Import what tasks use, before anything is measured, and count from now on."""
-    for name in ("dpdist.release.story", "dpdist.records.counting", "pyarrow.parquet", "scipy.fft", "zarr.codecs"):
+    for name in (
+        "dpdist.pipeline.release_run",
+        "dpdist.counting.histogram_counting",
+        "pyarrow.parquet",
+        "scipy.fft",
+        "zarr.codecs",
+    ):
         importlib.import_module(name)
     _count()
 

@@ -21,7 +21,7 @@ import numpy as np
 from dpdist.domain import Domain
 from dpdist.operators import AllRanges, Identity, Operator, Prefix
 from dpdist.strategies import coa
-from dpdist.strategies.oblique_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import oblique, residual
 from dpdist.workloads import Block, Workload
 
 KINDS = {"value": Identity, "prefix": Prefix, "range": AllRanges}

@@ -27,7 +27,7 @@ import pyarrow.parquet
 import yaml
 from playwright.sync_api import Browser, sync_playwright
 
-from flows.pictures import BROWSERS
+from flows.commands.page_export import BROWSERS
 
 SCREENS = {"desk": (1400, 900), "phone": (390, 844)}
 PARTS = ("TaskDuration", "ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
@@ -40,7 +40,7 @@ LARGE = {"hundred": (301, 301), "million": (1000, 1001)}
 def large(folder: Path) -> list[Path]:
     """The pages of the large releases, which are published in a folder."""
     os.environ["DPDIST_HOME"] = str(folder / "home")
-    command = [sys.executable, "-m", "flows.cli"]
+    command = [sys.executable, "-m", "flows.commands.cli"]
     subprocess.run([*command, "keys", "init"], check=True, capture_output=True)
     state = np.random.default_rng(1)
     for release, sizes in LARGE.items():

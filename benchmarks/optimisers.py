@@ -29,9 +29,9 @@ from scipy.optimize import minimize
 
 from dpdist.errors import NotPositiveDefinite
 from dpdist.strategies import coa
-from dpdist.strategies.eigen_queries import eigen_queries, program_1
-from dpdist.strategies.optimum import _armijo, newton_direction, objective_and_gradient
-from dpdist.strategies.problem import FullRankProblem, problem_of
+from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
+from dpdist.strategies.dense.trace_problem import FullRankProblem, problem_of
+from dpdist.strategies.optimal import _armijo, newton_direction, objective_and_gradient
 from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
 
 TOLERANCE = 1e-6

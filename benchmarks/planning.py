@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.engine import inline
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 
 MOST_SECONDS, MOST_TIMES = 30.0, 3.0
 GROUPS = {"column": "id", "most_records": 1, "most_groups": 8}

@@ -37,8 +37,8 @@ from dpdist.strategies import (
     p_identity_products,
     weighted_marginals,
 )
-from dpdist.strategies.bounds import tables_bound
-from dpdist.strategies.product_bound import product_bound
+from dpdist.strategies.lower_bounds import tables_bound
+from dpdist.strategies.tables.product_bound import product_bound
 from dpdist.workloads import Block, Workload, all_ranges, marginals, prefix, random_ranges
 
 LEARNT_CELLS = 1024

@@ -27,13 +27,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.engine import inline
+from dpdist.planner.release_plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
-from dpdist.workloads import explicit
 
 ASKED = ((6, 6), (10, 10), (7, 4, 2), (10, 7, 4), (100, 100), (1000, 1000), (50, 100, 7, 4, 2), (100_000, 100_000))
 PEER = ASKED[:4]

@@ -43,21 +43,22 @@ import zarr
 from meters import GIB, Use, measured, spent, used, worker_limit, workers
 from sections import headed, merged, others
 
+from dpdist.counting import histogram_counting
 from dpdist.domain import Attribute, Domain
-from dpdist.machine import state
-from dpdist.machine.matrices import zarr_rows
-from dpdist.machine.store import COMPRESSOR, LEVEL, Store
-from dpdist.page import report
+from dpdist.pipeline import release_run
+from dpdist.pipeline.release_run import Release
 from dpdist.privacy import keys
-from dpdist.process.limits import cores
-from dpdist.records import counting, sources
-from dpdist.release import story
-from dpdist.release.context import Context, silent
-from dpdist.release.gram import stored_gram
-from dpdist.release.story import Release
+from dpdist.process.resource_limits import cores
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context, silent
+from dpdist.runtime.gram_computation import stored_gram
+from dpdist.sources import record_sources
 from dpdist.spec import Job, load
+from dpdist.storage import home_folder
+from dpdist.storage.array_store import COMPRESSOR, LEVEL, Store
+from dpdist.storage.zarr_matrices import zarr_rows
 from dpdist.version import version
-from dpdist.workloads.basis import column_codes
+from dpdist.workloads.integer_basis import column_codes
 
 _T = TypeVar("_T")
 
@@ -228,8 +229,8 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
     keys.initialise(folder / "home")
     root = keys.load(folder / "home")
     with workers(options.worker_gib) as started, measured() as took:
-        source = sources.source_of(path, columns={})
-        stored, _ = counting.count(source, domain, Store(folder / "store"), started, root=root)
+        source = record_sources.source_of(path, columns={})
+        stored, _ = histogram_counting.count(source, domain, Store(folder / "store"), started, root=root)
     counts = Store(folder / "store").read(stored)
     rows = [("dpdist, with digests", took, int(counts.sum()) == records)]
     rows += _group_bys(path, counts)
@@ -285,7 +286,7 @@ def explicit(options: argparse.Namespace, folder: Path) -> list[str]:
         "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
     }
     lines, done = released(load(content), folder, options)
-    table, certificate = report.load(Path(done.folder))
+    table, certificate = release_folder.load(Path(done.folder))
     x = np.bincount(pyarrow.parquet.read_table(folder / "records.parquet")["a"].to_numpy(), minlength=columns)
     truth = np.concatenate(
         [zarr_rows(str(folder / "w.zarr")).read(s, min(rows, s + 8192)) @ x for s in range(0, rows, 8192)]
@@ -310,7 +311,7 @@ def products(options: argparse.Namespace, folder: Path) -> list[str]:
     write_records(folder / "records.parquet", options.records, options.side)
     spec = load(spec_of(folder / "records.parquet", options.side, options.ranges))
     lines, done = released(spec, folder, options)
-    certificate = report.certificate_of(Path(done.folder))
+    certificate = release_folder.certificate_of(Path(done.folder))
     table = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet", columns=["answer", "standard_error"])
     deviations = (table["answer"].to_numpy() - _truth(spec)) / table["standard_error"].to_numpy()
     size = options.side**3
@@ -423,8 +424,8 @@ def released(spec: Job, folder: Path, options: argparse.Namespace) -> tuple[list
         return out
 
     with workers(options.worker_gib) as started, measured() as whole:
-        context = Context(home, state.store_of(home), started, silent)
-        done = story.release(context, spec, step=step)
+        context = Context(home, home_folder.store_of(home), started, silent)
+        done = release_run.release(context, spec, step=step)
     lines = ["| stage | seconds | CPU s |", "|---|---|---|"]
     lines += [*(f"| {name} | {seconds:.1f} | {cpu:.1f} |" for name, (seconds, cpu) in took.items()), ""]
     return [*lines, _peaks(whole, options), ""], done
@@ -521,7 +522,7 @@ def _every_stage(
     os.environ["DPDIST_HOME"] = str(home)
     out: dict[tuple[str, str], Use] = {}
     with workers(gib, count, drawing=True) as started, measured() as took:
-        context = Context(home, state.store_of(home), started, silent)
+        context = Context(home, home_folder.store_of(home), started, silent)
         for size, kinds in (("small", small), ("large", large)):
             for number, (kind, content) in enumerate(kinds.items()):
 
@@ -534,7 +535,9 @@ def _every_stage(
                 name = f"{size}-{number}"
                 ledger = {"dataset": size, "cap": {"rho": 0.1 * len(kinds)}}
                 output = {"formats": ["parquet"], "folder": str(home / f"published-{name}")}
-                story.release(context, load({**content, "release": name, "ledger": ledger, "output": output}), step=step)
+                release_run.release(
+                    context, load({**content, "release": name, "ledger": ledger, "output": output}), step=step
+                )
     shutil.rmtree(home)
     return out, took
 

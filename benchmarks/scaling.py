@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.grids.base import Noisy
-from dpdist.machine import engine
-from dpdist.machine.store import Store
+from dpdist import engine
+from dpdist.measurement.integer_measurement import Noisy
 from dpdist.operators import Generated
 from dpdist.page import charts
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.pipeline.measure import draw
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release import gram
-from dpdist.release.measure import draw
-from dpdist.release.workspace import StoredVector
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.runtime import gram_computation
+from dpdist.runtime.stored_vectors import StoredVector
+from dpdist.storage.array_store import Store
 
 
 def signs(columns: int, start: int, stop: int) -> Any:
@@ -122,7 +122,7 @@ def table(results: list[dict[str, Any]]) -> str:
 def _gram_seconds(store: Store, started: engine.Engine, m: int, n: int) -> float:
     name = f"{store.scratch()}/gram"
     begun = time.perf_counter()
-    gram.stored_gram(store, started, Generated((m, n), partial(signs, n)), name)
+    gram_computation.stored_gram(store, started, Generated((m, n), partial(signs, n)), name)
     seconds = time.perf_counter() - begun
     store.delete(name)
     return seconds

@@ -27,11 +27,11 @@ from distributed import LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 from scaling import signs
 
-from dpdist.machine import engine
-from dpdist.machine.engine import runner
-from dpdist.machine.store import Store
+from dpdist import engine
+from dpdist.engine import runner
 from dpdist.operators import Generated
-from dpdist.release.gram import stored_gram
+from dpdist.runtime.gram_computation import stored_gram
+from dpdist.storage.array_store import Store
 
 CHUNK = 2**14
 """Values of a chunk of the sum: what a task does is little beside what it costs."""

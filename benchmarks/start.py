@@ -26,7 +26,7 @@ used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024)
 sys.stderr.write(done.stderr)
 """
-DPDIST = "import sys; from flows.entry import main; main()"
+DPDIST = "import sys; from flows.main import main; main()"
 SESSION = """
 import dpdist as dp
 session = dp.Session("visitors", cap=dp.Budget(epsilon=2, delta=1e-6))

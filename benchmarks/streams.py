@@ -28,13 +28,13 @@ import numpy as np
 
 from dpdist.stability import Distance
 from dpdist.strategies import banded, buffered, square_root
-from dpdist.strategies.base import Strategy
-from dpdist.strategies.groups import persons_by_cell
-from dpdist.strategies.lower_factors import over_series, triangular
-from dpdist.strategies.person_bands import persons_in_bands
-from dpdist.strategies.visits import answers_visits, persons_by_step, steps_bound
+from dpdist.strategies.group_optimum import persons_by_cell
+from dpdist.strategies.strategy import Strategy
+from dpdist.strategies.streams.banded_participation import persons_in_bands
+from dpdist.strategies.streams.participation_optimum import answers_visits, persons_by_step, steps_bound
+from dpdist.strategies.streams.triangular_factor import over_series, triangular
 from dpdist.workloads import Filter, Workload, filtered
-from dpdist.workloads.filters import exponential, running_sum, window
+from dpdist.workloads.time_filters import exponential, running_sum, window
 
 FILTERS: dict[str, Callable[[int], Filter]] = {
     "running sum": running_sum,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from dpdist.domain import Domain
 from dpdist.spec import load
-from dpdist.strategies.exchangeable import symmetric
-from dpdist.strategies.oblique_bases import oblique, residual
+from dpdist.strategies.symmetric_optimum import symmetric
+from dpdist.strategies.tables.residual_bases import oblique, residual
 from dpdist.workloads import Workload, products, union
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "sf1"

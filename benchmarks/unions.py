@@ -22,7 +22,7 @@ from pathlib import Path
 from dpdist.domain import Domain
 from dpdist.operators import Identity, Prefix
 from dpdist.strategies import coa
-from dpdist.strategies.oblique_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import oblique, residual
 from dpdist.workloads import Block, Workload
 
 TABLES = {

@@ -22,26 +22,29 @@ from typing import Any
 
 from ledger import at_once
 
-from dpdist.privacy import database, verifying
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import database, ledger_audit
+from dpdist.privacy.ledger.budget_ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
 COMMAND = """
 import resource, subprocess, sys
-subprocess.run([sys.executable, "-c", "from flows.entry import main; main()", "ledger", "verify"], check=True, stdout=subprocess.DEVNULL)
+subprocess.run([sys.executable, "-c", "from flows.main import main; main()", "ledger", "verify"], check=True, stdout=subprocess.DEVNULL)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "the digest of the chain": ((database, "digest_of"),),
     "parsing its JSON": ((json, "loads"),),
-    "the command that it answers, and the state it is about": ((verifying.Known, "_command"), (verifying.Known, "_part")),
-    "`decide`": ((verifying, "decide"),),
-    "`apply`": ((verifying, "apply"),),
-    "keeping the state; digests of salts and records": ((verifying.Known, "_take"), (verifying.Known, "_seen_by")),
-    "what the tables keep beside a page of rows": ((verifying, "_turn_to"),),
+    "the command that it answers, and the state it is about": (
+        (ledger_audit.Known, "_command"),
+        (ledger_audit.Known, "_part"),
+    ),
+    "`decide`": ((ledger_audit, "decide"),),
+    "`apply`": ((ledger_audit, "apply"),),
+    "keeping the state; digests of salts and records": ((ledger_audit.Known, "_take"), (ledger_audit.Known, "_seen_by")),
+    "what the tables keep beside a page of rows": ((ledger_audit, "_turn_to"),),
     "comparing the tables at the end": tuple(
-        (verifying, f"_compare_{name}") for name in ("salts", "releases", "accounts", "caps", "records")
+        (ledger_audit, f"_compare_{name}") for name in ("salts", "releases", "accounts", "caps", "records")
     ),
 }
 

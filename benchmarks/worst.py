@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.strategies import coa
-from dpdist.strategies.worst import least_worst
+from dpdist.strategies.dense.minimax import least_worst
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, random_ranges, related
 
 TOLERANCE = 3e-5

@@ -39,12 +39,12 @@ def specs() -> list[dict[str, object]]:
 def declare() -> None:
     """Declare the cap of the check's data set, with the login of the ledger's owner."""
     sys.path.insert(0, str(ROOT))
-    from dpdist.machine import state
-    from dpdist.privacy.ledger import opened
+    from dpdist.privacy.ledger.budget_ledger import opened
     from dpdist.spec import load
+    from dpdist.storage import home_folder
 
     checked = load(specs()[0])
-    with opened(state.state_folder()) as ledger:
+    with opened(home_folder.state_folder()) as ledger:
         ledger.declare(checked.guarantee.dataset, checked.guarantee.cap, checked.guarantee.protection)
 
 
@@ -52,13 +52,13 @@ def ask() -> None:
     """Ask the measuring service for a spec that nobody gave it."""
     sys.path.insert(0, str(ROOT))
     from dpdist.errors import DpdistError, InvalidSpec
-    from flows import addresses, client
+    from flows.service import service_address, service_client
 
-    service = addresses.service()
+    service = service_address.service()
     if service is None:
-        sys.exit(f"{addresses.SERVICE} is not set: there is no measuring service to ask")
+        sys.exit(f"{service_address.SERVICE} is not set: there is no measuring service to ask")
     try:
-        next(client.ServedRelease(service, f"sha256:{'0' * 64}", None))
+        next(service_client.ServedRelease(service, f"sha256:{'0' * 64}", None))
     except InvalidSpec:
         print(f"the measuring service at {service} answers, and refuses what it was not given")
     except DpdistError as error:
@@ -75,23 +75,24 @@ def refuse(error: Exception) -> NoReturn:
 def main() -> None:
     """Publish a release of each kind twice, as the measuring service would: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
-    from dpdist.machine import engine, state
-    from dpdist.release import story
-    from dpdist.release.context import Context, silent
+    from dpdist import engine
+    from dpdist.pipeline import release_run
+    from dpdist.runtime.context import Context, silent
     from dpdist.spec import load
-    from flows import unpickling
+    from dpdist.storage import home_folder
+    from flows.service import restricted_unpickler
 
-    home = state.state_folder()
+    home = home_folder.state_folder()
     if engine.is_cluster(None):
-        unpickling.restrict(refuse)
+        restricted_unpickler.restrict(refuse)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for content in specs():
             charged = []
             for _ in range(2):
                 with engine.started(None) as started:
-                    context = Context(home, state.store_of(home), started, silent)
-                    charged.append(story.release(context, load(content)).charged)
+                    context = Context(home, home_folder.store_of(home), started, silent)
+                    charged.append(release_run.release(context, load(content)).charged)
             if charged != [True, False]:
                 sys.exit(f"the release {content['release']} was run twice and charged {charged}; expected once")
     print(

@@ -32,15 +32,15 @@ def main() -> None:
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     os.chdir(ROOT)  # entry points are relative to it
-    from flows import settings
+    from flows.prefect import prefect_settings
 
-    settings.configure(Path(os.environ.get("PREFECT_HOME", "/tmp/prefect")).parent)
+    prefect_settings.configure(Path(os.environ.get("PREFECT_HOME", "/tmp/prefect")).parent)
     if not os.environ.get("PREFECT_API_URL"):
         sys.exit("PREFECT_API_URL is not set; give the server's API, for example http://localhost:4200/api")
     from prefect.client.orchestration import get_client
 
     from dpdist.errors import DpdistError
-    from flows.registration import Registration, register, wait_for_server
+    from flows.prefect.registration import Registration, register, wait_for_server
 
     what = Registration(
         options.file.resolve(), options.pool, options.type, options.pool_limit, tuple(options.dataset), options.prefix

@@ -24,7 +24,7 @@ HOW = "<!-- Written by docs/generate.py. Change the code that it reads, and run 
 
 def pages() -> dict[str, str]:
     """What is generated: paths from docs, and their text."""
-    types = "../dpdist/page/certificate.py"
+    types = "../dpdist/content/certificate_fields.py"
     return {"reference/spec.md": spec_page(), "reference/commands.md": commands_page(), types: certificate_types()}
 
 
@@ -209,7 +209,7 @@ This page is generated from the help of the command line: `dpdist COMMAND --help
 
 def commands_page() -> str:
     """The page of all commands with their arguments and options, in the order of the help."""
-    from flows import cli
+    from flows.commands import cli
 
     found = [HOW, COMMANDS_HEAD]
     for path, command in commands(typer.main.get_command(cli.app), "dpdist"):

@@ -6,15 +6,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.layers import layer
+from dpdist.optional_layers import layer
 
 if TYPE_CHECKING:
     from dpdist import errors, operators, privacy, strategies, workloads
-    from dpdist.asking.published import Published
     from dpdist.domain import Attribute, Domain
-    from dpdist.records.sources import ArrowStream
-    from dpdist.release.plan import Plan
-    from dpdist.release.story import Release
+    from dpdist.pipeline.release_run import Release
+    from dpdist.planner.release_plan import Plan
+    from dpdist.query.published_release import Published
     from dpdist.session import (
         Budget,
         Persons,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         sums,
         variances,
     )
+    from dpdist.sources.record_sources import ArrowStream
     from dpdist.spec import Job, ReleaseSpec
 
     __version__: str
@@ -98,13 +98,13 @@ def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str |
     Raises: InvalidSpec, OutOfMemory.
     """
     with layer("release", "dpdist.plan"):
-        from dpdist.release import ahead
-        from dpdist.release import plan as planning
-        from dpdist.release.context import running
+        from dpdist.pipeline import preflight
+        from dpdist.planner import release_plan as planning
+        from dpdist.runtime.context import running
         from dpdist.spec import load
 
     job = load(spec, records=False)
-    with running(ahead.engine_to_plan(job, engine)) as context:
+    with running(preflight.engine_to_plan(job, engine)) as context:
         return planning.plan(context, job)
 
 
@@ -121,10 +121,10 @@ def run(
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     with layer("release", "dpdist.run"):
-        from dpdist.release import ahead
+        from dpdist.pipeline import preflight
         from dpdist.spec import load
 
-    return ahead.run(load(spec, records=records is None), records, engine=engine)
+    return preflight.run(load(spec, records=records is None), records, engine=engine)
 
 
 def published(release: str | Path) -> Published:
@@ -135,7 +135,7 @@ def published(release: str | Path) -> Published:
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
     with layer("release", "dpdist.published"):
-        from dpdist.asking import published as asking
-        from dpdist.machine.state import found_at
+        from dpdist.query import published_release as asking
+        from dpdist.storage.home_folder import found_at
 
     return asking.published(found_at(str(release)))

@@ -38,7 +38,7 @@ MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 
 MOST_SHOWN, MOST_COMPARED = 2**14, 2**33
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
 answers that are shown because they are large; steps of comparing columns number by number. Pairs are compared where the release
-compared them (``dpdist/grids/columns.py``): a bound in place of the greatest distance would call a right claim wrong."""
+compared them (``dpdist/measurement/sensitivity/column_norms.py``): a bound in place of the greatest distance would call a right claim wrong."""
 TOLERANCE = 2e-8
 """Of errors and costs, which another processor or an earlier version may have rounded otherwise: 5e-9 was seen."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)

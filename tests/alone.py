@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flows import settings
+from flows.prefect import prefect_settings
 
 ALONE = {
     "PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false",
@@ -28,4 +28,4 @@ def configure(home: Path) -> None:
     """Call it before anything imports Prefect."""
     for name, value in ALONE.items():
         os.environ.setdefault(name, value)
-    settings.configure(home)
+    prefect_settings.configure(home)

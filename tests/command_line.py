@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flows import cli
+from flows.commands import cli
 
 
 @dataclass(frozen=True)

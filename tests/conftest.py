@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
 
-from dpdist.machine import engine
-from dpdist.privacy import database, keys
-from dpdist.process.limits import cores
+from dpdist import engine
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import database
+from dpdist.process.resource_limits import cores
 from tests import forked
 from tests.postgres import Server
 
@@ -188,7 +189,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     keys.initialise(folder)
     (folder / "root.key").write_text(ROOT_KEY)
-    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(database.SALT_BYTES)))
+    monkeypatch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(database.SALT_BYTES)))
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

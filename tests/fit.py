@@ -15,13 +15,13 @@ import scipy.optimize
 from scipy import stats
 
 from dpdist.arrays import Held, held
-from dpdist.grids.answers import Wanted
-from dpdist.grids.characters import CharacterGrid
-from dpdist.grids.dense import DenseGrid
-from dpdist.grids.filters import FilterGrid
-from dpdist.grids.pure_terms import PureTermGrid
-from dpdist.grids.term_grid import TermGrid
-from dpdist.release.story import Release
+from dpdist.measurement.dense_measurement import DenseGrid
+from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.measurement.hadamard_measurement import CharacterGrid
+from dpdist.measurement.laplace_terms import PureTermGrid
+from dpdist.measurement.term_measurement import TermGrid
+from dpdist.pipeline.release_run import Release
+from dpdist.reconstruction.answer_vectors import Wanted
 from tests.readers import Remembering, filtered_answers, formula_answers, of_block, reader_of
 
 RATE = 1e-4

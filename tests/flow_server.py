@@ -10,7 +10,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from flows import settings
+from flows.prefect import prefect_settings
 from tests import HANGS
 from tests.forked import Program
 from tests.ports import HeldPort
@@ -21,7 +21,7 @@ def flow_server(folder: Path, **environment: str) -> Iterator[tuple[str, int]]:
     """Its API's URL and its process, which leads a group of its own and has further variables."""
     port = HeldPort()
     api = f"http://127.0.0.1:{port.number}/api"
-    environment = {**settings.SILENT, **stored(folder), **environment}
+    environment = {**prefect_settings.SILENT, **stored(folder), **environment}
     command = ("server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port.number))
     server = Program("prefect.__main__", *command, folder=folder, **environment)
     try:

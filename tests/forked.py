@@ -28,19 +28,19 @@ import dask
 import pytest
 from distributed.utils import get_mp_context
 
+from dpdist import engine
 from dpdist.errors import DpdistError
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.release import story
-from dpdist.release.context import Context, silent
+from dpdist.pipeline import release_run
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import HANGS, prefect_ahead
 
 ROOT = Path(__file__).parents[1]
 FORKED = multiprocessing.get_context("forkserver")
 LATER = (
-    "dpdist.page.document",
-    "dpdist.page.outputs.registry",
+    "dpdist.page.release_page",
+    "dpdist.publish.outputs.output_registry",
     "dpdist.privacy.sampler",
     "distributed",
     "hypothesis",
@@ -283,4 +283,4 @@ def limited_run(limit: int, spec: Path, home: Path, told: Connection) -> None:
 
 
 def _release(spec: Path, home: Path) -> None:
-    story.release(Context(home, Store(home / "store"), engine.inline(), silent), load(spec))
+    release_run.release(Context(home, Store(home / "store"), engine.inline(), silent), load(spec))

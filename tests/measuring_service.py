@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpdist.privacy.ledger import opened
-from flows.addresses import Address
-from flows.client import digest_of, request
+from dpdist.privacy.ledger.budget_ledger import opened
+from flows.service.service_address import Address
+from flows.service.service_client import digest_of, request
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ class Running:
         self.listen = listen or f"unix:{folder / 'run' / 'socket'}"
         self.address = Address.of(self.listen)
         (folder / "run").mkdir(exist_ok=True)
-        self._command = [*(command or [sys.executable]), "-m", "flows.entry", "serve", "--specs", str(folder / "specs")]
+        self._command = [*(command or [sys.executable]), "-m", "flows.main", "serve", "--specs", str(folder / "specs")]
         self._command += ["--listen", self.listen, *more]
         self._options = options or {"env": {**os.environ, "PYTHONPATH": str(ROOT), "DPDIST_HOME": str(home)}}
         self.start()

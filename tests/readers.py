@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays.vector import Held, Vector, held
-from dpdist.arrays.workspace import InMemory
+from dpdist.arrays.array_workspace import InMemory
+from dpdist.arrays.lazy_vector import Held, Vector, held
 from dpdist.domain import Layout
-from dpdist.grids.answers import Wanted
-from dpdist.grids.base import Grid
-from dpdist.grids.characters import CharacterGrid
-from dpdist.grids.coefficients import FilterCoefficients, Form
-from dpdist.grids.dense import DenseGrid
-from dpdist.grids.estimate import LeastSquares
-from dpdist.grids.filters import FilterGrid
-from dpdist.grids.term_grid import TermGrid
-from dpdist.grids.term_reader import block_answers, inverses_of, parts_of
-from dpdist.grids.transformed import TransformedGrid
-from dpdist.machine.engine import Engine
-from dpdist.machine.store import Store, StoredArray
+from dpdist.engine import Engine
+from dpdist.measurement.coefficient_vectors import FilterCoefficients, Form
+from dpdist.measurement.dense_measurement import DenseGrid
+from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.measurement.hadamard_measurement import CharacterGrid
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.term_measurement import TermGrid
+from dpdist.measurement.term_reconstruction import block_answers, inverses_of, parts_of
+from dpdist.measurement.transformed_answers import TransformedGrid
 from dpdist.operators import Matrix
+from dpdist.pipeline.measure import exact_measurement
 from dpdist.privacy.noise import Noise
-from dpdist.release.measure import exact_measurement
-from dpdist.release.workspace import StoreWorkspace
+from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.reconstruction.least_squares import LeastSquares
+from dpdist.runtime.stored_vectors import StoreWorkspace
+from dpdist.storage.array_store import Store, StoredArray
 from dpdist.workloads import Block, Workload
 
 

@@ -14,19 +14,19 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from dpdist import engine
 from dpdist.errors import InvalidSpec
-from dpdist.machine import engine
-from dpdist.machine.store import Store
+from dpdist.pipeline import release_run
+from dpdist.pipeline.release_audit import Verification
+from dpdist.pipeline.release_run import Release, StepRunner, plainly
 from dpdist.privacy import signatures
 from dpdist.privacy.keys import KEY_BYTES, Secret
-from dpdist.privacy.ledger import Ledger, opened
-from dpdist.records.sources import PersonColumn
-from dpdist.release import story
-from dpdist.release.context import Context, Progress, silent
-from dpdist.release.story import Release, StepRunner, plainly
-from dpdist.release.verification import Verification
-from dpdist.sizes import SIZES, Sizes
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.runtime.context import Context, Progress, silent
+from dpdist.size_limits import SIZES, Sizes
+from dpdist.sources.record_sources import PersonColumn
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 
 
 def records(rows: int = 3000, seed: int = 0) -> pa.Table:
@@ -115,7 +115,7 @@ def run(
     """The release, all in this process or on an engine."""
     context = Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
     try:
-        return story.release(context, load(path, sizes=sizes), step=step)
+        return release_run.release(context, load(path, sizes=sizes), step=step)
     finally:
         context.close()
 

@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
-from dpdist.release.memory import DELIVERED_BYTES
-from flows.pictures import BROWSERS
+from dpdist.planner.memory_estimate import DELIVERED_BYTES
+from flows.commands.page_export import BROWSERS
 from tests import HANGS, forked
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def test_charts(tmp_path: Path) -> None:
         ["run", str(ROOT / "examples" / "birthplaces" / "release.yaml")],
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *words],
+            [sys.executable, "-m", "flows.commands.cli", *words],
             env={**os.environ, "DPDIST_HOME": str(home)},
             cwd=tmp_path,
             capture_output=True,

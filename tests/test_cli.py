@@ -19,8 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
-from flows import cli, reading_commands, terminal
+from dpdist.privacy.ledger.budget_ledger import opened
+from flows.commands import cli, console_output, reading_commands
 from tests import HANGS, forked, small
 from tests.command_line import CommandLine
 from tests.flow_server import flow_server
@@ -28,7 +28,7 @@ from tests.flow_server import flow_server
 
 def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {"DPDIST_HOME": str(home), "COLUMNS": "200", "DPDIST_ENGINE": "inline", **environment}
-    return forked.finished("flows.cli", *arguments, folder=cwd, **variables)
+    return forked.finished("flows.commands.cli", *arguments, folder=cwd, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +151,8 @@ def test_answers_go_into_a_pipe_as_one_line_each_and_as_csv(
     """One line before the table, whatever the width of the terminal that the other end of a pipe may have."""
     del story
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(terminal, "out", terminal.Screen())
-    monkeypatch.setattr(reading_commands, "out", terminal.out)
+    monkeypatch.setattr(console_output, "out", console_output.Screen())
+    monkeypatch.setattr(reading_commands, "out", console_output.out)
     facts = json.loads(command("show", "small-1", "--json").out)
 
     def printed(*words: str) -> str:
@@ -343,7 +343,7 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(
 
 def test_no_telemetry() -> None:
     script = (
-        "\nfrom pathlib import Path; import tempfile; from flows import settings; settings.configure(Path(tempfile.mkdtemp()));"
+        "\nfrom pathlib import Path; import tempfile; from flows.prefect import prefect_settings; settings.configure(Path(tempfile.mkdtemp()));"
         "from prefect.settings import get_current_settings as s;"
         "print(s().server.analytics_enabled, s().cloud.enable_orchestration_telemetry, s().telemetry.enable_resource_metrics)"
     )

@@ -22,8 +22,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from docs import figures, generate
 from dpdist.spec import ReleaseSpec
-from dpdist.spec.kinds import Family, OfKinds
-from flows import cli
+from dpdist.spec.tagged_unions import Family, OfKinds
+from flows.commands import cli
 from tests import HANGS, forked
 from tests.page.browsing import browser, shown, violations
 
@@ -75,7 +75,7 @@ def outcome(
     if not all(line[:2] in FORKED for line in lines):
         return run(["bash", "-euc", text], work, environment)
     for line in lines:
-        done = forked.finished("flows.cli", *line[1:], folder=work, **environment)
+        done = forked.finished("flows.commands.cli", *line[1:], folder=work, **environment)
         if done.returncode:
             break  # as the shell does
     return done
@@ -214,7 +214,7 @@ def test_the_search_works_from_the_file_system(browser: Any, site: Path, screen:
 
 def test_the_site_builds(site: Path) -> None:
     reference = (site / "reference" / "python.html").read_text()
-    for name in ("dpdist.run", "dpdist.strategies.optimum.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
+    for name in ("dpdist.run", "dpdist.strategies.optimal.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
         assert f'id="{name}"' in reference, name
     pages = list(site.rglob("*.html"))
     assert len(pages) >= 15

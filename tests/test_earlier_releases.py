@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from dpdist import verify
-from dpdist.asking.published import published
-from dpdist.machine.objects import place_at
-from dpdist.page import report
-from dpdist.release.verification import verified_public
+from dpdist.pipeline.release_audit import verified_public
+from dpdist.publish import release_folder
+from dpdist.query.published_release import published
+from dpdist.storage.objects import place_at
 
 EARLIER = Path(__file__).parent / "earlier"
 COMMITS = sorted(path.name.partition(".")[0] for path in EARLIER.glob("*.tar.xz"))
@@ -62,11 +62,11 @@ def test_a_release_of_an_earlier_commit_is_verified(commit: str, name: str, earl
 @pytest.mark.parametrize("commit", COMMITS)
 def test_a_release_of_an_earlier_commit_is_shown_and_answered(commit: str, earlier: Any) -> None:
     for name in RELEASES:
-        rows, total = report.first_rows(earlier(commit) / name, group=None, limit=5)
+        rows, total = release_folder.first_rows(earlier(commit) / name, group=None, limit=5)
         assert len(rows) == min(5, total)
     found = published(place_at(earlier(commit) / "counts"))
     (answer,) = found.ask("sum of sex=f")
-    shown, _ = report.first_rows(earlier(commit) / "counts", group="sex", limit=0)
+    shown, _ = release_folder.first_rows(earlier(commit) / "counts", group="sex", limit=0)
     assert answer.value == pytest.approx(shown[0]["answer"], abs=1e-3)
 
 

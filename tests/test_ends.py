@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
-from flows import children
+from dpdist.privacy.ledger.budget_ledger import opened
+from flows import process_group
 from tests import small
 from tests.flow_server import flow_server
 
 PARENT = """
 import os, subprocess, sys, time
-from flows import children
+from flows import process_group
 children.end_with_this_process()
 quiet = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
 for program in ("import time; print(1, flush=True); time.sleep(600)", quiet):
@@ -34,13 +34,13 @@ from flows.signals import guarded
 guarded(lambda: (print("started", flush=True), time.sleep(600)))
 """
 
-RUN = [sys.executable, "-m", "flows.entry", "run", "data/release.yaml"]
+RUN = [sys.executable, "-m", "flows.main", "run", "data/release.yaml"]
 
 
 def gone(mark: str) -> bool:
     """Whether no process of a run is left, within the time that ending them may take."""
     for _ in range(600):
-        if not children.marked(mark):
+        if not process_group.marked(mark):
             return True
         time.sleep(0.05)
     return False
@@ -54,7 +54,7 @@ def test_processes_end_with_their_parent(end: signal.Signals | None) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     mark = parent.stdout.readline().strip()
-    assert len(children.marked(mark)) == 3  # the two, and the program that watches
+    assert len(process_group.marked(mark)) == 3  # the two, and the program that watches
     if end is not None:
         parent.send_signal(end)
     parent.communicate()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dpdist.release.story import Release
+from dpdist.pipeline.release_run import Release
 from tests import forked, small
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

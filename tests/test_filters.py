@@ -12,7 +12,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators.toeplitz import Toeplitz
 from dpdist.workloads import filtered
-from dpdist.workloads.filters import (
+from dpdist.workloads.time_filters import (
     Filter,
     baxter_king,
     coefficients,

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dpdist.page import report
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
 from tests import forked, small, zoned
 
 PERIODS = """
 import datetime, json, sys
 from pathlib import Path
-from flows import settings
+from flows.prefect import prefect_settings
 home, spec = sys.argv[1:]
 settings.configure(Path(home))
-from flows.ingest import ingest
-from flows.plan import plan
-from flows.release import backfill, release
+from flows.prefect.ingest_flow import ingest
+from flows.prefect.plan_flow import plan
+from flows.prefect.release_flow import backfill, release
 from tests.embedded import embedded
 day = datetime.date.fromisoformat
 with embedded():
@@ -94,8 +94,8 @@ from pathlib import Path
 home, spec, first, last, ends = sys.argv[1:]
 from tests import alone
 alone.configure(Path(home))
-from dpdist.release import story
-from flows.release import backfill
+from dpdist.pipeline import release_run
+from flows.prefect.release_flow import backfill
 from tests.embedded import embedded
 plain = story.answer
 
@@ -147,7 +147,7 @@ def test_a_killed_backfill_goes_on_over_the_end_of_summer_time(home: Path) -> No
         assert sum(budget.spent.rho for budget in ledger.budgets()) == Fraction(4, 10)
         assert ledger.verify().running == 0
     for day in days:
-        table, certificate = report.load(home.parent / "releases" / f"visits-{day}")
+        table, certificate = release_folder.load(home.parent / "releases" / f"visits-{day}")
         assert (certificate["release"], table.num_rows) == (
             f"visits-{day}",
             24 + 3 + 24 * 3,
@@ -161,7 +161,7 @@ from pathlib import Path
 from tests import alone
 alone.configure(Path(sys.argv[1]))
 import prefect.flow_engine
-from flows.release import watched
+from flows.prefect.release_flow import watched
 from dpdist.spec import load
 from tests.embedded import embedded
 

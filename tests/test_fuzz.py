@@ -19,14 +19,14 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from dpdist import engine
+from dpdist.counting.histogram_counting import count
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError
-from dpdist.machine import engine
-from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
-from dpdist.records.counting import count
-from dpdist.records.sources import PersonColumn, PersonType, source_of
+from dpdist.sources.record_sources import PersonColumn, PersonType, source_of
 from dpdist.spec import Job, load
+from dpdist.storage.array_store import Store
 from tests import small
 
 KNOWN = "KNOWN"

@@ -13,7 +13,7 @@ import pytest
 import typer
 import yaml
 
-from flows import cli
+from flows.commands import cli
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = ("dpdist", "dpdist.workloads", "dpdist.strategies", "dpdist.operators", "dpdist.privacy", "dpdist.arrays")
@@ -70,13 +70,13 @@ def test_values_are_never_changed_in_place() -> None:
                 if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
     assert changed == {
-        "dpdist/records/names.py: _Reading",
-        "dpdist/strategies/fixed_point.py: _Best",
-        "dpdist/strategies/barrier.py: _Inner",
+        "dpdist/counting/category_counts.py: _Reading",
+        "dpdist/strategies/dense/coa_fixed_point.py: _Best",
+        "dpdist/strategies/dense/coa_barrier.py: _Inner",
         "dpdist/arrays/convolution.py: Steps",
         "dpdist/verify.py: Claimed",
-        "flows/observed/run.py: Run",
-        "flows/studio/server.py: Desk",
+        "flows/observability/run_events.py: Run",
+        "flows/commands/studio/studio_server.py: Desk",
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
 from tests import small
 from tests.kept_home.__main__ import BEGUN, FINISHED, PLACE, finish, give_key
 

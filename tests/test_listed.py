@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.operators import Circulant, Toeplitz
-from dpdist.operators.base import Listed
+from dpdist.operators.linear_operator import Listed
 from dpdist.operators.toeplitz import PowerCoefficients
-from dpdist.sizes import Sizes
+from dpdist.size_limits import Sizes
 from dpdist.workloads import dnf, filtered
-from dpdist.workloads.filters import RowNames, window
+from dpdist.workloads.time_filters import RowNames, window
 
 BITS = Domain.of_shape((2,) * 9, Sizes(listed=100))
 STEPS = 3000

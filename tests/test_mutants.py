@@ -81,13 +81,15 @@ def test_a_line_of_several_lines_is_edited_where_it_stands() -> None:
 
 def test_every_module_of_the_program_gets_faults() -> None:
     found = faults.modules()
-    assert {"dpdist/privacy/noise.py", "dpdist/page/charts/heat.py", "flows/cli.py", "dpdist/verify.py"} <= set(found)
+    assert {"dpdist/privacy/noise.py", "dpdist/page/charts/heat_map.py", "flows/commands/cli.py", "dpdist/verify.py"} <= set(
+        found
+    )
     assert len(found) == len({*found}) > 300
 
 
 def test_a_sample_is_fixed_and_goes_by_lines() -> None:
     """The same faults for one seed, others for another, one a line; those of a module do not hang on other modules."""
-    among = ["dpdist/privacy/distributions.py", "dpdist/privacy/meaning.py"]
+    among = ["dpdist/privacy/noise_distributions.py", "dpdist/privacy/risk_in_words.py"]
     first, again, other = (list(faults.drawn(among, seed)) for seed in (1, 1, 2))
     assert first == again
     assert [fault.name for fault in first] != [fault.name for fault in other]
@@ -114,22 +116,22 @@ def test_what_is_called_equivalent_is_there(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_nearest_tests_come_first() -> None:
-    assert command.nearest("dpdist/privacy/selection.py")[0] == "tests/privacy/test_selection.py"
-    assert "tests/stability/test_groups.py" in command.nearest("dpdist/grids/groups.py")
-    assert command.nearest("flows/service.py")[0] == "tests/test_service.py"
-    found = command.nearest("dpdist/grids/columns.py")
-    assert found[0] == "tests/grids/test_proofs.py"
+    assert command.nearest("dpdist/privacy/partition_selection.py")[0] == "tests/privacy/test_partition_selection.py"
+    assert "tests/stability/test_groups.py" in command.nearest("dpdist/measurement/sensitivity/group_contribution.py")
+    assert command.nearest("flows/service/measuring_service.py")[0] == "tests/test_measuring_service.py"
+    found = command.nearest("dpdist/measurement/sensitivity/column_norms.py")
+    assert found[0] == "tests/measurement/test_proofs.py"
     assert 1 < len(found) <= command.LOOKED_AT
 
 
 def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was caught stands while its test does; a survivor is tried again when a test near it has changed."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
-    runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_meaning.py"]
+    runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_risk_in_words.py"]
     monkeypatch.setattr(command, "nearest", lambda module: near)
     monkeypatch.setattr(command, "files_of_tests", list)
-    first, second = islice(faults.drawn(["dpdist/privacy/meaning.py"], 1), 2)
-    ends = {first: ("caught", "tests/privacy/test_meaning.py::test_a"), second: ("survived", None)}
+    first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
+    ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
     monkeypatch.setattr(runs, "measured", lambda file: command.Measured({f"{file}::test_a": 0.1}, {}))
     for fault, (end, by) in ends.items():
         assert runs.known(fault) is None
@@ -147,7 +149,7 @@ def test_runs_beside_each_other_share_the_faults(tmp_path: Path, monkeypatch: py
     """What one of them tries, the other leaves out, unless the first one has ended amid it."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
     one, other = command.Runs(tmp_path, 1.0), command.Runs(tmp_path, 1.0)
-    fault = next(faults.drawn(["dpdist/privacy/meaning.py"], 1))
+    fault = next(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1))
     assert (one.claimed(fault), other.claimed(fault)) == (False, True)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -191,7 +193,9 @@ def test_the_lines_that_show_a_fault(line: int, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cheapest first, as their CPU time allows; then those of other files that were measured; where there is none, the nearest file."""
-    fault = next(each for each in faults.drawn(["dpdist/privacy/meaning.py"], 1) if faults.showing(each.module, each.line))
+    fault = next(
+        each for each in faults.drawn(["dpdist/privacy/risk_in_words.py"], 1) if faults.showing(each.module, each.line)
+    )
     line = next(iter(faults.showing(fault.module, fault.line) or ()))
     rows = {
         "a": command.Measured({"a::other": 0.1}, {}),
@@ -240,10 +244,10 @@ def test_how_runs_end(tmp_path: Path) -> None:
     tree = tmp_path.resolve()
     for name, text in {
         "dpdist/__init__.py": "",
-        "dpdist/domain/amounts.py": "def total(values):\n    return sum(values)\n",
+        "dpdist/domain/numeric_columns.py": "def total(values):\n    return sum(values)\n",
         "tests/__init__.py": "",
         "tests/test_amounts.py": (
-            "from dpdist.domain.amounts import total\n"
+            "from dpdist.domain.numeric_columns import total\n"
             "def test_type(): assert isinstance(total([]), int)\n"
             "def test_sum(): assert total([1, 2]) == 3\n"
             "def test_nothing(): pass\n"
@@ -260,7 +264,7 @@ def test_how_runs_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     without, wrong, endless, broken = json.loads(done.stdout)
     assert [name.partition("::")[2] for name in without["tests"]] == ["test_type", "test_sum", "test_nothing"]
-    assert without["lines"]["dpdist/domain/amounts.py"] == {"return sum(values) #1": [0, 1]}
+    assert without["lines"]["dpdist/domain/numeric_columns.py"] == {"return sum(values) #1": [0, 1]}
     assert wrong == [1, "tests/test_amounts.py::test_sum"]
     assert endless == [-signal.SIGXCPU, None]
     assert broken[0] > 0

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from dpdist.mechanisms.planner import considered
-from dpdist.mechanisms.registry import mechanism_of
+from dpdist.mechanisms.comparison import considered
+from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.workloads import prefix
 from tests import small
 from tests.measuring_service import ROOT
@@ -21,7 +21,7 @@ LAPTOP_SECONDS = 60
 
 
 def command(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "flows.entry", *words]
+    program = [sys.executable, "-m", "flows.main", *words]
     known = {**os.environ, "PYTHONPATH": str(ROOT), "DPDIST_ENGINE": "inline", **environment}
     return subprocess.run(program, cwd=folder, env=known, capture_output=True, text=True, check=False)
 
@@ -44,7 +44,7 @@ def test_a_deleted_working_directory_is_said(tmp_path: Path) -> None:
     script = (
         f"import os, shutil, sys; os.chdir({str(gone)!r}); shutil.rmtree({str(gone)!r}); sys.argv = ['dpdist', 'ledger']\n"
     )
-    program = [sys.executable, "-c", f"{script}from flows.cli import main; main()"]
+    program = [sys.executable, "-c", f"{script}from flows.commands.cli import main; main()"]
     done = subprocess.run(program, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "was deleted; change to one that exists" in " ".join(done.stderr.split())

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import notifications, release
+from flows.observability import notifications
+from flows.prefect import release_flow
 from tests import small
 
 
@@ -52,15 +53,15 @@ def test_a_server_is_told_of_a_release_and_nothing_of_its_records(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The run's log at Prefect's server, of a release that goes well: what is said while records are read and counted stays here."""
-    monkeypatch.setattr(release.settings, "served", lambda: True)
-    monkeypatch.setattr(release, "get_run_logger", lambda: logging.getLogger("tests.run"))
+    monkeypatch.setattr(release_flow.settings, "served", lambda: True)
+    monkeypatch.setattr(release_flow, "get_run_logger", lambda: logging.getLogger("tests.run"))
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)  # given back at the end
     caplog.set_level(logging.INFO, "tests.run")
     here: list[str] = []
     rows = 3217
     path = small.write(tmp_path, table=small.records(rows))
-    small.run(path, home, release._told_to(lambda stage, line: here.append(f"{stage}: {line}")))
+    small.run(path, home, release_flow._told_to(lambda stage, line: here.append(f"{stage}: {line}")))
     log = [record.getMessage() for record in caplog.records if record.name == "tests.run"]
     of_records = [line for line in here if line.startswith(("count: ", "extract: "))]
     assert of_records

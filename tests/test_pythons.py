@@ -108,7 +108,7 @@ def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], p
     done = blocked(modules["release"], tmp_path, "release", "one")
     assert done.returncode == 0, done.stderr
     for extra in ("", "release"):
-        done = blocked(modules[extra], tmp_path, "flows.entry", "plan", "release.yaml")
+        done = blocked(modules[extra], tmp_path, "flows.main", "plan", "release.yaml")
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(COMMAND, done.stderr), done.stderr
 
@@ -116,11 +116,11 @@ def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], p
 def test_the_command_needs_no_prefect_unless_a_server_is_named(modules: dict[str, set[str]], home: Path) -> None:
     path = small.write(home.parent / "data")
     done = blocked(
-        modules["cli"], home.parent, "flows.entry", "run", str(path), "--quiet", PREFECT_API_URL="http://127.0.0.1:1/api"
+        modules["cli"], home.parent, "flows.main", "run", str(path), "--quiet", PREFECT_API_URL="http://127.0.0.1:1/api"
     )
     assert done.returncode == 1
     assert re.search(f"{PREFECT}$", done.stderr), done.stderr
-    assert blocked(modules["cli"], home.parent, "flows.entry", "run", str(path)).returncode == 0
+    assert blocked(modules["cli"], home.parent, "flows.main", "run", str(path)).returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_the_wheel_publishes_on_another_python(wheel: Path, tmp_path: Path) -> N
 def test_the_pure_layer_as_it_is_installed(wheel: Path, pure: str, tmp_path: Path) -> None:
     """It brings few packages, and the same integers of noise as here, where those of other layers are hidden."""
     place = installed.environment(installed.Python(HERE, sys.executable), tmp_path / "run")
-    line = ("python", "-m", "flows.entry", "--version")
+    line = ("python", "-m", "flows.main", "--version")
     told, command = shown(place, wheel, "", "newest", ("pure", "alone"), line)
     assert told.startswith("{"), told
     assert json.loads(told) == json.loads(pure)

@@ -19,14 +19,15 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_C
 from prefect.states import Scheduled
 
 from dpdist.errors import ApprovalsMissing, InvalidInput
-from dpdist.privacy import approvals
-from dpdist.privacy.approvals import Approvers
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger import approvals
+from dpdist.privacy.ledger.approvals import Approvers
+from dpdist.privacy.ledger.budget_ledger import opened
 from dpdist.spec import load
-from flows import automations, cli, pools, settings
-from flows.automations import zombies
-from flows.registration import Registration, register, wait_for_server
-from flows.release import release
+from flows.commands import cli
+from flows.prefect import automations, prefect_settings, work_pool
+from flows.prefect.automations import zombies
+from flows.prefect.registration import Registration, register, wait_for_server
+from flows.prefect.release_flow import release
 from tests import HANGS, forked, small
 from tests.flow_server import flow_server
 
@@ -103,7 +104,7 @@ def test_two_installations_share_a_server(client: SyncPrefectClient, tmp_path: P
     for name in ("north", "south"):
         register(client, Registration(file, pool=name, datasets=("visits",), prefix=name))
         assert client.read_deployment_by_name(f"release/{name}-weekly").work_pool_name == name
-        client.read_global_concurrency_limit_by_name(settings.limit_name("visits", name))
+        client.read_global_concurrency_limit_by_name(prefect_settings.limit_name("visits", name))
         assert len(client.read_automations_by_name(f"{name} dpdist: runs that went silent")) == 1
 
 
@@ -161,12 +162,12 @@ def test_a_kubernetes_template_is_closed() -> None:
     """Containers' arguments, environment and image, as Prefect's own template for Kubernetes has them."""
     shipped = Path(prefect.server.api.__file__).parent / "collections_data" / "views" / "aggregate-worker-metadata.json"
     template = json.loads(shipped.read_text())["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
-    made = pools.closed(template, {"image": "dpdist@sha256:0"})
+    made = work_pool.closed(template, {"image": "dpdist@sha256:0"})
     (container,) = made["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "dpdist@sha256:0"
     assert not container.keys() & {"args", "env"}
     assert not made["variables"]["properties"].keys() & {"command", "env", "image"}
-    assert pools.closed(made, {}) == made
+    assert work_pool.closed(made, {}) == made
     assert made["job_configuration"]["namespace"] == template["job_configuration"]["namespace"]  # the rest stays
 
 
@@ -177,8 +178,8 @@ def test_refusals(client: SyncPrefectClient, server: str, tmp_path: Path) -> Non
         register(client, Registration(file, pool="typed", kind="kubernetes"))
     with pytest.raises(InvalidInput, match="needs a slug of its own"):
         register(client, Registration(shipped(tmp_path, schedules=[{"cron": "0 5 * * 2"}])))
-    with pytest.raises(InvalidInput, match="no flow at 'flows/release.py:relese'"):
-        register(client, Registration(shipped(tmp_path, entrypoint="flows/release.py:relese")))
+    with pytest.raises(InvalidInput, match="no flow at 'flows/prefect/release_flow.py:relese'"):
+        register(client, Registration(shipped(tmp_path, entrypoint="flows/prefect/release_flow.py:relese")))
     with (
         temporary_settings(
             {PREFECT_API_URL: server, PREFECT_API_AUTH_STRING: "operator:wrong", PREFECT_CLIENT_MAX_RETRIES: 0}

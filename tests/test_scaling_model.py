@@ -16,11 +16,11 @@ from benchmarks.simulator.simulated import Lie, Simulated, after_a_lie, simulate
 from benchmarks.simulator.stages import predicted, wall
 from benchmarks.simulator.tables import optima, table
 from benchmarks.simulator.world import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
+from dpdist import engine
+from dpdist.content.destination import PartWriter
 from dpdist.errors import InvalidInput
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page.places import PartWriter
-from dpdist.sizes import SIZES
+from dpdist.size_limits import SIZES
+from dpdist.storage.array_store import Store
 
 CELLS, WORKERS, ANSWERS = 2**29, 4, 2**23
 """Small in CI, where slabs of a few lines round their number by up to a third.

@@ -12,14 +12,14 @@ import pytest
 
 import dpdist as dp
 from dpdist.errors import InvalidSpec, NoRecords
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
 from tests import HANGS, small
 from tests.often import slow
 
 PLAIN = """
 import json, sys
 import dpdist as dp
-from dpdist.release import extent
+from dpdist.planner import size_estimate
 
 print("once")
 extent.RECORD_BYTES = {most}

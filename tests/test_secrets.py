@@ -22,16 +22,16 @@ import pytest
 import yaml
 from distributed import Client, LocalCluster
 
+from dpdist import engine
+from dpdist.engine import task_queue, tasks
 from dpdist.errors import DpdistError, InvalidSpec, TaskFailed, UnknownValue
-from dpdist.machine import engine
-from dpdist.machine.engine import handing, tasks
-from dpdist.machine.store import Store
+from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger, opened
-from dpdist.release import story
-from dpdist.release.context import Context, silent
-from dpdist.sizes import Sizes
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.runtime.context import Context, silent
+from dpdist.size_limits import Sizes
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import forked, small
 from tests.flow_server import flow_server
 from tests.often import always
@@ -106,7 +106,7 @@ from dpdist.privacy.noise import Noise
 def draw(self, key, *, start=0, count):
     raise RuntimeError("the sampler broke")
 Noise.draw = draw
-from flows.cli import main
+from flows.commands.cli import main
 main()
 """
 
@@ -122,7 +122,7 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     assert found_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
     assert searched(home, secrets, but=("root.key", "ledger.db")) == {}
     with all_kept(home) as environment:
-        done = forked.finished(BROKEN_RUN if broken else "flows.cli", "--debug", "run", path, **environment)
+        done = forked.finished(BROKEN_RUN if broken else "flows.commands.cli", "--debug", "run", path, **environment)
     assert (done.returncode != 0) == broken
     if broken:
         assert "the sampler broke" in done.stderr
@@ -164,7 +164,7 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
         engine.started(cluster.scheduler_address) as started,
     ):
         context = Context(home, Store(home / "store"), started, silent)
-        done = story.release(context, load(path))
+        done = release_run.release(context, load(path))
         shown += [repr(context), repr(done), repr(done.plan), str(vars(done)), repr(keys.load(home))]
     assert len(sent) >= 4
     for content in [*sent, *(text.encode() for text in shown)]:
@@ -205,7 +205,7 @@ def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatc
         ) as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
-        story.release(Context(home, Store(home / "store", sizes), started, progress), load(path, sizes=sizes))
+        release_run.release(Context(home, Store(home / "store", sizes), started, progress), load(path, sizes=sizes))
         seen = [started.client.get_scheduler_logs(), started.client.get_worker_logs(), cluster.scheduler.transition_log]
         seen += [cluster.scheduler._broker._topics, [repr(t.run_spec) for t in cluster.scheduler.tasks.values()]]
         seen += [[repr((each.state.tasks, each.state.data, each.state.log)) for each in cluster.workers.values()]]
@@ -240,7 +240,7 @@ def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, 
         passed.append(cloudpickle.dumps((arguments, options)))
         return _original(self, *arguments, **options)
 
-    def result(future: Any, _original: Any = handing.result_of) -> Any:
+    def result(future: Any, _original: Any = task_queue.result_of) -> Any:
         found = _original(future)
         passed.append(cloudpickle.dumps(found))
         return found
@@ -251,13 +251,13 @@ def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, 
         return _original(self, plan, digests, facts)
 
     monkeypatch.setattr(Client, "map", mapped)
-    monkeypatch.setattr(handing, "result_of", result)
+    monkeypatch.setattr(task_queue, "result_of", result)
     monkeypatch.setattr(Store, "finish", finish)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
-        story.release(Context(home, Store(home / "store", sizes), started, silent), load(path, sizes=sizes))
+        release_run.release(Context(home, Store(home / "store", sizes), started, silent), load(path, sizes=sizes))
     assert len(exact) > 1
     assert len(passed) > 4
     assert [digest for digest in exact if digest.encode() in b"".join(passed)] == []
@@ -311,7 +311,7 @@ def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)
     with all_kept(home) as environment:
-        done = forked.finished("flows.cli", "run", path, **environment, DPDIST_ENGINE="inline")
+        done = forked.finished("flows.commands.cli", "run", path, **environment, DPDIST_ENGINE="inline")
     assert done.returncode == (fault != "none"), done.stderr
     kept = b"".join(f.read_bytes() for f in (home / "prefect").rglob("*") if f.is_file())
     assert b"count" in kept  # the stage's name: something was kept
@@ -332,14 +332,14 @@ def test_dask_is_told_nothing_of_the_records(
     """Results of tasks, logs, events and errors of scheduler and workers."""
     path = private_records(home.parent / "data", fault)
     seen: list[Any] = []
-    original = handing.result_of
+    original = task_queue.result_of
 
     def result(future: Any) -> Any:
         found = original(future)
         seen.append(cloudpickle.dumps(found))
         return found
 
-    monkeypatch.setattr(handing, "result_of", result)
+    monkeypatch.setattr(task_queue, "result_of", result)
     with (
         caplog.at_level("DEBUG"),
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -347,7 +347,7 @@ def test_dask_is_told_nothing_of_the_records(
     ):
         context = Context(home, Store(home / "store"), started, silent)
         with contextlib.nullcontext() if fault == "none" else pytest.raises(DpdistError):
-            story.release(context, load(path))
+            release_run.release(context, load(path))
         scheduler = cluster.scheduler
         seen += [started.client.get_scheduler_logs(), started.client.get_worker_logs(), scheduler.transition_log]
         seen += [dict(scheduler.events) if hasattr(scheduler, "events") else scheduler._broker._topics]

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, InvalidSpec
-from flows import addresses, client, service
-from flows.addresses import Address
-from flows.client import ServedRelease
-from flows.given import Given
-from flows.listening import serve
+from flows.service import measuring_service, service_address, service_client
+from flows.service.listener import serve
+from flows.service.service_address import Address
+from flows.service.service_client import ServedRelease
+from flows.service.spec_registry import Given
 from tests import certificates
 from tests.measuring_service import Running
 from tests.ports import HeldPort
-from tests.test_given import weekly
+from tests.test_spec_registry import weekly
 
 TOKEN = "0123456789abcdef" * 2
 
@@ -28,8 +28,8 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
     token.write_text(TOKEN)
     certificate, key = certificates.written(tmp_path / "service")
     port = HeldPort()
-    monkeypatch.setenv(addresses.TOKEN_FILE, str(token))
-    monkeypatch.setenv(client.CA_FILE, str(certificate))
+    monkeypatch.setenv(service_address.TOKEN_FILE, str(token))
+    monkeypatch.setenv(service_client.CA_FILE, str(certificate))
     options = ("--certificate", str(certificate), "--key", str(key))
     running = Running(tmp_path, home, *options, listen=f"https://localhost:{port.number}")
     try:
@@ -39,19 +39,19 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
         token.write_text(TOKEN)
         with pytest.raises(InvalidSpec, match="has no spec of digest"):
             ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
-        monkeypatch.delenv(addresses.TOKEN_FILE)
+        monkeypatch.delenv(service_address.TOKEN_FILE)
         assert running.health()  # a probe has no token, and hears nothing else
         with pytest.raises(DpdistError, match="the token is missing or wrong"):
             ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
         held = [socket.create_connection(("localhost", port.number), source_address=("127.0.0.2", 0)) for _ in range(30)]
         context = ssl.create_default_context(cafile=str(certificate))
         held = [context.wrap_socket(each, server_hostname="localhost") for each in held]
-        answers = [each.recv(64) for each in held[service.LIMITS.clients_of_one :]]
+        answers = [each.recv(64) for each in held[measuring_service.LIMITS.clients_of_one :]]
         assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
         assert running.health()  # one address does not take the places of another
         for each in held:
             each.close()
-        monkeypatch.delenv(client.CA_FILE)
+        monkeypatch.delenv(service_client.CA_FILE)
         with pytest.raises(EngineError, match="does not answer .*CERTIFICATE|does not answer"):
             ServedRelease(running.address, f"sha256:{'0' * 64}", None)
     finally:
@@ -71,10 +71,10 @@ def test_no_port_is_opened_without_a_token_and_a_certificate(
     listen: str, token: str | None, line: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weekly(tmp_path / "specs")
-    monkeypatch.delenv(addresses.TOKEN_FILE, raising=False)
+    monkeypatch.delenv(service_address.TOKEN_FILE, raising=False)
     if token is not None:
         (tmp_path / "token").write_text(token)
-        monkeypatch.setenv(addresses.TOKEN_FILE, str(tmp_path / "token"))
+        monkeypatch.setenv(service_address.TOKEN_FILE, str(tmp_path / "token"))
     with pytest.raises(InvalidInput, match=line):
         serve(
             Given(tmp_path / "specs"), listen, group=None, certificate=None, key=None, ready=lambda told: pytest.fail(told)

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
 from tests import HANGS, small
-from tests.machine.test_engine import Processes
+from tests.engine.test_engine import Processes
 
 ROUNDS = 1
 RUN = """
 import sys
 from pathlib import Path
-from dpdist.machine import engine
-from dpdist.release import story
-from dpdist.release.context import Context, silent
+from dpdist import engine
+from dpdist.pipeline import release_run
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
-from dpdist.machine.store import Store
+from dpdist.storage.array_store import Store
 home = Path(sys.argv[2])
 with engine.started(sys.argv[3]) as started:
     story.release(Context(home, Store(home / "store"), started, silent), load(sys.argv[1]))

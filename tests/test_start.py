@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from dpdist.layers import layer
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.release import ahead, extent
-from dpdist.release.context import Context, silent
+from dpdist import engine
+from dpdist.optional_layers import layer
+from dpdist.pipeline import preflight
+from dpdist.planner import size_estimate
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import HANGS, forked, small
 from tests.often import slow
 
@@ -51,7 +52,7 @@ NEVER = (
     "dpdist.verify",
 )
 """What no small release needs."""
-LIGHT = (*SLOW, "numpy", "pyarrow", "dpdist.release.story", "dpdist.workloads")
+LIGHT = (*SLOW, "numpy", "pyarrow", "dpdist.pipeline.release_run", "dpdist.workloads")
 
 PROGRAM = """
 import sys
@@ -64,7 +65,7 @@ for what in {statements!r}:
         codes.append(ended.code or 0)
 print("\\n" + repr([codes, sorted(sys.modules)]), file=sys.stderr)
 """
-COMMAND = "sys.argv = ['dpdist', *{arguments!r}]; from flows.entry import main; main()"
+COMMAND = "sys.argv = ['dpdist', *{arguments!r}]; from flows.main import main; main()"
 
 
 def imported(home: Path, *statements: str, **environment: str) -> tuple[list[int], set[str]]:
@@ -120,12 +121,12 @@ def test_a_layer_is_imported_without_looking_for_garbage() -> None:
         ("import dpdist", (*LIGHT, "sqlalchemy")),
         ("import dpdist as dp; dp.workloads, dp.strategies, dp.operators, dp.privacy.ledger", SLOW),
         slow(("import dpdist.privacy.noise", SLOW)),
-        ("import dpdist.release.story", SLOW),
+        ("import dpdist.pipeline.release_run", SLOW),
         (COMMAND.format(arguments=["--help"]), (*LIGHT, "sqlalchemy")),
         slow((COMMAND.format(arguments=["--version"]), (*LIGHT, "sqlalchemy"))),
         slow((COMMAND.format(arguments=["keys", "check"]), (*LIGHT, "sqlalchemy"))),
         slow((COMMAND.format(arguments=["ledger"]), (*LIGHT, "scipy"))),
-        slow((COMMAND.format(arguments=["ledger", "verify"]), (*SLOW, "pyarrow", "dpdist.release.story"))),
+        slow((COMMAND.format(arguments=["ledger", "verify"]), (*SLOW, "pyarrow", "dpdist.pipeline.release_run"))),
         slow((COMMAND.format(arguments=["schema"]), (*SLOW, "pyarrow"))),
         (COMMAND.format(arguments=["show", "small-1"]), (*LIGHT, "scipy", "jinja2", "obstore", "sqlalchemy")),
         (
@@ -222,11 +223,11 @@ def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
     context = Context(home, Store(home / "store"), engine.inline(), silent)
-    done = ahead.finished(context, load(path))
+    done = preflight.finished(context, load(path))
     assert done is not None
     assert done.charged is False
     monkeypatch.chdir(tmp_path)  # here it was never published
-    assert ahead.finished(context, load(path)) is None
+    assert preflight.finished(context, load(path)) is None
 
 
 def test_nothing_that_only_its_files_hold_is_made_again(
@@ -235,34 +236,34 @@ def test_nothing_that_only_its_files_hold_is_made_again(
     home, path = published
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
-    monkeypatch.setattr("dpdist.release.publish.published_measurements", lambda *_: pytest.fail("made again"))
-    assert ahead.finished(Context(home, Store(home / "store"), engine.inline(), silent), load(path)) is not None
+    monkeypatch.setattr("dpdist.pipeline.publish.published_measurements", lambda *_: pytest.fail("made again"))
+    assert preflight.finished(Context(home, Store(home / "store"), engine.inline(), silent), load(path)) is not None
 
 
 def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By cells, answers, multiplications of the optimiser and bytes of records, each just within and just beyond its limit."""
     monkeypatch.delenv("DPDIST_ENGINE", raising=False)
     checked = load(small.write(home.parent / "data"))
-    assert ahead.engine_for(checked, None) == "inline"
-    assert ahead.engine_for(checked, "tls://somewhere:1") == "tls://somewhere:1"
+    assert preflight.engine_for(checked, None) == "inline"
+    assert preflight.engine_for(checked, "tls://somewhere:1") == "tls://somewhere:1"
     rows, cells = checked.workload.queries.shape
     size = sum(os.path.getsize(path) for path, _ in checked.source.files.files)
     for name, value in (("ANSWERS", rows), ("CELLS", cells), ("RECORD_BYTES", size)):
         with monkeypatch.context() as patch:
-            patch.setattr(extent, name, value)
-            assert extent.fits_one_process(checked, size)
-            patch.setattr(extent, name, value - 1)
-            assert not extent.fits_one_process(checked, size)
-            assert ahead.engine_for(checked, None) is None
-    monkeypatch.setattr(extent, "OPERATIONS", 1.0)
-    assert not extent.plans_in_one_process(checked)
+            patch.setattr(size_estimate, name, value)
+            assert size_estimate.fits_one_process(checked, size)
+            patch.setattr(size_estimate, name, value - 1)
+            assert not size_estimate.fits_one_process(checked, size)
+            assert preflight.engine_for(checked, None) is None
+    monkeypatch.setattr(size_estimate, "OPERATIONS", 1.0)
+    assert not size_estimate.plans_in_one_process(checked)
     monkeypatch.setenv("DPDIST_ENGINE", "tls://elsewhere:1")
-    assert ahead.engine_for(checked, None) is None  # the engine asks the variable
+    assert preflight.engine_for(checked, None) is None  # the engine asks the variable
 
 
 def test_quiet_prints_what_was_asked_for_and_nothing_else(published: tuple[Path, Path]) -> None:
     home, spec = published
     for arguments in (["plan", "--quiet"], ["run", "--quiet"], ["run", "--quiet", "--json"]):
-        done = forked.finished("flows.entry", *arguments, spec, folder=home.parent, DPDIST_HOME=str(home))
+        done = forked.finished("flows.main", *arguments, spec, folder=home.parent, DPDIST_HOME=str(home))
         assert (done.returncode, done.stderr) == (0, "")
         assert (json.loads(done.stdout)["charged"] is False) if "--json" in arguments else done.stdout == ""

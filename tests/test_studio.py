@@ -21,12 +21,11 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.records.columns import Column
-from dpdist.release.assumed import assumed
+from dpdist.planner.simulated_answers import assumed
 from dpdist.session import PlannedRelease
-from dpdist.workloads import explicit
-from flows.studio import command, drafts
-from flows.studio.server import PAGE, Desk, application
+from dpdist.sources.file_columns import Column
+from flows.commands.studio import draft_view, studio_command
+from flows.commands.studio.studio_server import PAGE, Desk, application
 from tests import HANGS, small
 from tests.often import always, first_of
 from tests.page.browsing import SCREENS, browser, sync_api, violations
@@ -94,7 +93,7 @@ def test_days_of_a_spec_come_to_the_page_and_back(home: Path) -> None:
 def test_where_nobody_can_be_asked_names_are_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "visits.csv").write_text("1,Centre\n")
     with pytest.raises(InvalidSpec, match="say --names-in-first-row if it holds names"):
-        command._columns(tmp_path / "visits.csv", names_in_first_row=False)
+        studio_command._columns(tmp_path / "visits.csv", names_in_first_row=False)
 
 
 def test_assumed_answers_add_up() -> None:
@@ -210,9 +209,9 @@ def test_what_is_no_draft_is_refused(desk: Desk, content: Any) -> None:
 
 
 def test_a_new_draft_begins_with_the_records_and_says_what_is_missing(home: Path) -> None:
-    content = command._begun(Path("visits.yaml").resolve(), Path("data/visits.parquet"))
+    content = studio_command._begun(Path("visits.yaml").resolve(), Path("data/visits.parquet"))
     assert (content["release"], content["records"]["path"]) == ("visits-1", "data/visits.parquet")
-    assert "domain" in drafts.shown(content, Path(), 10, "even")["refused"]
+    assert "domain" in draft_view.shown(content, Path(), 10, "even")["refused"]
 
 
 @pytest.fixture

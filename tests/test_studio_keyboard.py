@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
 from tests import HANGS
 from tests.page.browsing import SCREENS, browser, sync_api, violations
 
@@ -69,7 +69,7 @@ def studio(home: Path) -> Iterator[str]:
     del home  # its own folder, which is the current one
     Path("visits.csv").write_text(RECORDS)
     words = ["studio", "visits.yaml", "--records", "visits.csv", "--names-in-first-row"]
-    with subprocess.Popen([sys.executable, "-m", "flows.cli", *words], stderr=subprocess.PIPE, text=True) as served:
+    with subprocess.Popen([sys.executable, "-m", "flows.commands.cli", *words], stderr=subprocess.PIPE, text=True) as served:
         assert served.stderr is not None
         yield served.stderr.readline().split()[-1]
         served.terminate()

@@ -23,19 +23,18 @@ import zarr
 from distributed import LocalCluster
 
 import dpdist as dp
+from dpdist import engine
 from dpdist.errors import DpdistError
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.records import extracts
-from dpdist.records.formats.registry import FORMATS
-from dpdist.release.context import Context, silent
-from dpdist.release.story import plainly, release
+from dpdist.extracts import table_extracts
+from dpdist.pipeline.release_run import plainly, release
+from dpdist.runtime.context import Context, silent
+from dpdist.sources.formats.format_registry import FORMATS
 from dpdist.spec import load
-from flows import notifications
-from flows.observed import watch
+from dpdist.storage.array_store import Store
+from flows.observability import notifications, observers
 from tests import forked, small
 from tests.marked import DOMAIN, FAULTS, GOOD, MARK, ROWS, SOURCES, Given, as_folder
-from tests.observed.test_observed import Receiver, told
+from tests.observability.test_observed import Receiver, told
 from tests.often import always, first_of
 from tests.postgres import Server
 from tests.test_secrets import all_kept
@@ -45,7 +44,7 @@ COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", 
 
 def test_every_kind_of_source_is_here() -> None:
     """Whoever adds a kind of file or table, or a place in the spec, adds it to the writers above."""
-    kinds = {str(kind.kind.fget(None)) for kind in extracts.RecordTable.__subclasses__()}
+    kinds = {str(kind.kind.fget(None)) for kind in table_extracts.RecordTable.__subclasses__()}
     assert kinds | {each.name for each in FORMATS} == COVERED
     with pytest.raises(DpdistError, match="exactly one of 'path', 'sql', 'delta' and 'iceberg'"):
         load(small.spec(records={}))
@@ -68,7 +67,7 @@ class Heard:
             else:
                 checked = load(path)
                 context = Context(self.home, Store(self.home / "store"), engine.inline(), self.tell)
-                with watch.watching(checked, self.home, self.tell, every="week") as watched:
+                with observers.watching(checked, self.home, self.tell, every="week") as watched:
                     shown = release(context, checked, step=watched.stepping(plainly, context.engine))
             self.lines += [repr(shown), shown._repr_html_()]
             self.lines += [file.read_text(errors="replace") for file in Path(shown.folder).rglob("*") if file.is_file()]
@@ -286,7 +285,7 @@ def test_the_command_line_and_all_who_listen_hear_nothing(
             notifications.NOTIFY_URL: f"{receiver.url}/webhook",
         }
         with all_kept(home) as kept:
-            done = forked.finished("flows.cli", "run", path, **kept, **environment)
+            done = forked.finished("flows.commands.cli", "run", path, **kept, **environment)
     finally:
         receiver.server.shutdown()
         receiver.server.server_close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.commands.cli import app
 from tests import small
 from tests.often import first_of
 

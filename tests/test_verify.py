@@ -23,21 +23,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpdist import verify
-from dpdist.asking.published import published
-from dpdist.machine.objects import place_at
-from dpdist.machine.store import Store
-from dpdist.privacy.ledger import opened
-from dpdist.release.verification import Verification, named
+from dpdist.pipeline.release_audit import Verification, named
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.query.published_release import published
+from dpdist.storage.array_store import Store
+from dpdist.storage.objects import place_at
 from tests import small
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
-from tests.grids import test_rounds
+from tests.measurement import test_aim
 from tests.often import always
-from tests.release import (
+from tests.pipeline import (
     test_found_in_turn,
     test_left_out,
     test_persons,
-    test_private_bound,
     test_private_categories,
     test_private_range,
     test_quantiles,
@@ -45,6 +44,7 @@ from tests.release import (
     test_totals,
     test_variances,
 )
+from tests.planner import test_bound_selection
 
 WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
 """Of 46,656 cells: too many for dense algebra."""
@@ -81,9 +81,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals": {"table": test_totals.table(), **test_totals.changes()},
     "bounded totals, replace-one": {"table": test_totals.table(), **test_totals.changes(neighbours="replace-one")},
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
-    "a bound that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.asked()},
-    "a bound that is chosen, Laplace noise": {"table": test_private_bound.purchases(), **test_private_bound.asked(**PURE)},
-    "a number of groups that is chosen": {"table": test_private_bound.purchases(), **test_private_bound.of_groups()},
+    "a bound that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.asked()},
+    "a bound that is chosen, Laplace noise": {"table": test_bound_selection.purchases(), **test_bound_selection.asked(**PURE)},
+    "a number of groups that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.of_groups()},
     "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
@@ -170,7 +170,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
                     "mechanism": "oblique"},
     "wide product": {"domain": WIDE, "workload": [{"ranges": {"of": ["a0", "a1"], "by": ["a2"]}}]},
-    "modelled answers": {**test_rounds.ASKED, "table": test_rounds.like()},
+    "modelled answers": {**test_aim.ASKED, "table": test_aim.like()},
     "wide, Laplace noise": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}], **PURE},
 }  # fmt: skip
 """Releases of every unit and quantity beside those of every mechanism."""
@@ -209,7 +209,7 @@ UNCHECKED: dict[str, set[str]] = {
 GRID = [f"{name}, {relation}" for name, case in CASES.items() for relation in case.neighbours] + list(OTHERS)
 
 
-@mock.patch("dpdist.privacy.ledger._new_salt", mock.Mock(return_value=bytes(range(32))))
+@mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", mock.Mock(return_value=bytes(range(32))))
 def release_of(name: str, folder: Path) -> Path:
     """A release of the grid, with the same noise in every run: some lies need an answer that is small."""
     home = folder / "home"

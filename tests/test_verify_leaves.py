@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dpdist import verify
-from dpdist.mechanisms.registry import REGISTRY
+from dpdist.mechanisms.mechanism_registry import REGISTRY
 from tests import test_verify
 from tests.often import always
 

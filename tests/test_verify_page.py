@@ -14,7 +14,7 @@ import pytest
 
 from dpdist import verify
 from dpdist.page import assets
-from dpdist.page.charts.drawing import STYLE
+from dpdist.page.charts.svg_frame import STYLE
 from tests import test_verify
 
 honest, _here = test_verify.honest, test_verify._here

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdist import verify
-from dpdist.grids.columns import sensitivity_squared
+from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.operators import Identity
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import dpdist as dp
-from dpdist.page.content import versions
+from dpdist.content.release_content import versions
 from dpdist.version import BUILT, commit
 from tests import HANGS
 

@@ -9,7 +9,7 @@ from scipy import stats
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Permuted, Total
-from dpdist.sizes import Sizes
+from dpdist.size_limits import Sizes
 from dpdist.workloads import (
     all_ranges,
     boxes,
@@ -31,9 +31,9 @@ from dpdist.workloads import (
     uniform_predicates,
     union,
 )
-from dpdist.workloads.basis import column_codes
-from dpdist.workloads.products import listed_marginals
-from dpdist.workloads.ranges import cdf, ranges_of
+from dpdist.workloads.integer_basis import column_codes
+from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.range_workloads import cdf, ranges_of
 
 DOMAIN = Domain(
     (

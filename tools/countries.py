@@ -24,7 +24,7 @@ import numpy as np
 import pycountry
 from babel import Locale
 
-from dpdist.domain.boundaries import on_grid
+from dpdist.domain.map_boundaries import on_grid
 from dpdist.language import LANGUAGES
 
 TARGET = Path(__file__).parents[1] / "dpdist" / "domain" / "countries.json"

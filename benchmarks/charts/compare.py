@@ -32,12 +32,12 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.domain.boundaries import boundaries
-from dpdist.look import PLAIN
+from dpdist.domain.map_boundaries import boundaries
+from dpdist.page.chart_embedding import plot
 from dpdist.page.charts import NARROW, STYLE, WIDE, Axis, Figure, draw
-from dpdist.page.charts.figure import Outlines
-from dpdist.page.charts.heat import classes_of, limits_of
-from dpdist.page.plots import plot
+from dpdist.page.charts.chart_data import Outlines
+from dpdist.page.charts.heat_map import classes_of, limits_of
+from dpdist.theme import PLAIN
 
 HERE = Path(__file__).parent
 MEASURE = "People"

@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 from experiment import Experiment, Figure, Found, Measurement, Size
 
-from dpdist.arrays.circle import NEGLIGIBLE
+from dpdist.arrays.circular_filters import NEGLIGIBLE
 from dpdist.privacy.accounting import rho_for
 from dpdist.strategies import convolution
 from dpdist.workloads import dnf, filtered
-from dpdist.workloads.filters import Filter, baxter_king, exponential, hodrick_prescott, polynomial, window
+from dpdist.workloads.time_filters import Filter, baxter_king, exponential, hodrick_prescott, polynomial, window
 
 EPSILON, DELTA = 1.0, 1e-6
 

@@ -33,7 +33,7 @@ from dpdist.strategies import (
     wavelet,
     weighted_design,
 )
-from dpdist.strategies.eigen_queries import eigen_queries
+from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
 from dpdist.strategies.weighted_designs import fourier_queries
 from dpdist.workloads import (
     Workload,
@@ -47,7 +47,7 @@ from dpdist.workloads import (
     two_step_ranges,
     uniform_predicates,
 )
-from dpdist.workloads.base import relative
+from dpdist.workloads.workload import relative
 
 EPSILON, DELTA = 0.5, 1e-4
 SIGMA = math.sqrt(2.0 * math.log(2.0 / DELTA)) / EPSILON

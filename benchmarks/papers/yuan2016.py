@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 from experiment import Experiment, Figure, Found, Measurement, Size, histograms
 
-from dpdist.grids.adaptive import adaptive_grid, measured, read
+from dpdist.measurement.adaptive.dawa import adaptive_grid, measured, read
 from dpdist.privacy.accounting import Loss
 from dpdist.strategies import (
     Strategy,
@@ -31,7 +31,7 @@ from dpdist.strategies import (
     smoothing,
     wavelet,
 )
-from dpdist.strategies.base import Step
+from dpdist.strategies.strategy import Step
 from dpdist.workloads import Workload, discrete, explicit, marginal_queries, random_ranges, related
 
 EPSILON, DELTA = 0.1, 1e-4

@@ -17,21 +17,21 @@ import numpy as np
 
 from benchmarks.simulator import simulated, stages
 from benchmarks.simulator.rates import RATES, Rates
-from dpdist.arrays.vector import Constant, Held
-from dpdist.grids.base import Noisy
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page.content import Content
-from dpdist.page.places import DraftFolder, TaskMap
-from dpdist.page.tables import write_tables
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist import engine
+from dpdist.arrays.lazy_vector import Constant, Held
+from dpdist.content.answer_tables import write_tables
+from dpdist.content.destination import DraftFolder, TaskMap
+from dpdist.content.release_content import Content
+from dpdist.measurement.integer_measurement import Noisy
+from dpdist.pipeline.measure import draw
+from dpdist.pipeline.publish import checked
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.process.limits import cores
-from dpdist.release.measure import draw
-from dpdist.release.publish import checked
-from dpdist.release.workspace import StoredVector, StoreWorkspace
-from dpdist.sizes import Sizes
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.process.resource_limits import cores
+from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import Store
 from dpdist.workloads import prefix
 
 Clock = Callable[[], float]

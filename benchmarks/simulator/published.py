@@ -14,17 +14,17 @@ import numpy as np
 
 from benchmarks.simulator.stages import LISTED_AT_ONCE
 from benchmarks.simulator.world import SCALE, SimulatedEngine, SimulatedStore
-from dpdist.arrays.vector import FLOAT, Constant
+from dpdist.arrays.lazy_vector import FLOAT, Constant
+from dpdist.content.answer_tables import write_tables
+from dpdist.content.destination import Objects, Written
+from dpdist.content.release_content import Content
 from dpdist.errors import StoreError
-from dpdist.machine.objects.bucket import Bucket
 from dpdist.operators import Matrix
-from dpdist.page import report
-from dpdist.page.content import Content
-from dpdist.page.places import Objects, Written
-from dpdist.page.tables import write_tables
+from dpdist.pipeline.publish import checked
 from dpdist.privacy import signatures
 from dpdist.privacy.keys import KEY_BYTES, Secret
-from dpdist.release.publish import checked
+from dpdist.publish import release_folder
+from dpdist.storage.objects.bucket import Bucket
 from dpdist.workloads import prefix
 
 BESIDE_ROWS = 4096
@@ -125,8 +125,8 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
     )
     written = write_tables(content, 0, place, partial(checked, engine))
     certificate = {"release": content.release, "files": {each.name: each.digest for each in written}}
-    report.seal_at(place, written, json.dumps(certificate).encode(), _Seal())
-    return hashlib.sha256(place.read(report.CERTIFICATE)).hexdigest()
+    release_folder.seal_at(place, written, json.dumps(certificate).encode(), _Seal())
+    return hashlib.sha256(place.read(release_folder.CERTIFICATE)).hexdigest()
 
 
 class _Seal:
@@ -142,6 +142,6 @@ class _Seal:
 def read_back(store: SimulatedStore) -> None:
     """What every reader does first. Raises: StoreError when a file is not what the certificate says."""
     place = SimulatedObjects(PUBLISHED, True, store)
-    for name, digest in json.loads(place.read(report.CERTIFICATE))["files"].items():
+    for name, digest in json.loads(place.read(release_folder.CERTIFICATE))["files"].items():
         if hashlib.sha256(place.read(name)).hexdigest() != digest:
             raise StoreError(f"{name} of the simulated release was altered")

@@ -26,25 +26,25 @@ from benchmarks.simulator.published import publish, read_back
 from benchmarks.simulator.rates import RATES, Rates
 from benchmarks.simulator.stages import ALONE, ANSWERS, ROWS, Stage, width_of
 from benchmarks.simulator.world import NO_FAULTS, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
-from dpdist.arrays.kronecker import kronecker_product
-from dpdist.arrays.vector import Vector
+from dpdist import engine
+from dpdist.arrays.kronecker_transform import kronecker_product
+from dpdist.arrays.lazy_vector import Vector
+from dpdist.counting import histogram_counting
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.errors import StoreError
-from dpdist.grids.base import Noisy
-from dpdist.machine import engine
-from dpdist.machine.store import Store, StoredArray
+from dpdist.measurement.integer_measurement import Noisy
 from dpdist.operators import Generated, Identity, Kronecker, Matrix, Prefix
-from dpdist.privacy.distributions import GAUSSIAN, Samples
+from dpdist.pipeline.distributed_noise import ONE_TILE_IN, Claim, drawn_by_workers
+from dpdist.pipeline.measure import draw
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.records import counting
-from dpdist.records.sources import source_of
-from dpdist.release.context import Context, silent
-from dpdist.release.drawing import ONE_TILE_IN, Claim, drawn_by_workers
-from dpdist.release.gram import stored_gram
-from dpdist.release.measure import draw
-from dpdist.release.workspace import StoredVector, StoreWorkspace
-from dpdist.sizes import SIZES
+from dpdist.privacy.noise_distributions import GAUSSIAN, Samples
+from dpdist.runtime.context import Context, silent
+from dpdist.runtime.gram_computation import stored_gram
+from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
+from dpdist.size_limits import SIZES
+from dpdist.sources.record_sources import source_of
+from dpdist.storage.array_store import Store, StoredArray
 
 DIVIDED = (
     "shard_bytes",
@@ -222,12 +222,12 @@ def _retried(step: Callable[[], Any]) -> Any:
 def sparse_counts(shape: tuple[int, int], store: Store, run: engine.Engine) -> StoredArray:
     """A histogram of a few records, as many row groups as there are tasks."""
     domain = Domain(tuple(Attribute(name, edges=EvenEdges(0, 1, size)) for name, size in zip("ab", shape, strict=True)))
-    state, tasks = np.random.default_rng(0), run.workers * counting.PARTS_A_WORKER
+    state, tasks = np.random.default_rng(0), run.workers * histogram_counting.PARTS_A_WORKER
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records.parquet"
         columns = {name: state.integers(0, size, 4 * tasks) for name, size in zip("ab", shape, strict=True)}
         pyarrow.parquet.write_table(pa.table(columns), path, row_group_size=4)
-        return counting.count(source_of(path, columns={}), domain, store, run, root=Secret(bytes(32)))[0]
+        return histogram_counting.count(source_of(path, columns={}), domain, store, run, root=Secret(bytes(32)))[0]
 
 
 def _checksum(start: int, values: Matrix) -> int:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.simulator.rates import RATES, Rates
-from dpdist.arrays.kronecker import COPIES
-from dpdist.arrays.passes import LARGEST_SHARDS, Exchange, Side, Target, cut, slab_bytes
-from dpdist.machine.engine import handing, runner
-from dpdist.machine.reduction import FAN_IN
+from dpdist.arrays.kronecker_transform import COPIES
+from dpdist.arrays.transpose_passes import LARGEST_SHARDS, Exchange, Side, Target, cut, slab_bytes
+from dpdist.counting import histogram_counting
+from dpdist.engine import runner, task_queue
+from dpdist.engine.tree_reduction import FAN_IN
 from dpdist.operators import Matrix
-from dpdist.records import counting
-from dpdist.release.drawing import DRAWN_AGAIN, ONE_TILE_IN
-from dpdist.release.gram import RANGES_A_WORKER, block_columns
-from dpdist.release.publish import ONE_PART_IN, WRITTEN_AGAIN
-from dpdist.sizes import SIZES
+from dpdist.pipeline.distributed_noise import DRAWN_AGAIN, ONE_TILE_IN
+from dpdist.pipeline.publish import ONE_PART_IN, WRITTEN_AGAIN
+from dpdist.runtime.gram_computation import RANGES_A_WORKER, block_columns
+from dpdist.size_limits import SIZES
 
 WIDTHS = (1000, 2000, 5000, 10_000, 20_000, 50_000)
 """Cells of the second of two attributes, which the simulation keeps: the first with which a line of the product fits."""
@@ -70,7 +70,7 @@ class Cluster:
 
     def grouped(self, items: int, workers: int | None = None) -> int:
         """Tasks of a stage of so many items."""
-        most = max(runner.MOST_TASKS, (workers or self.workers) * handing.TASKS_AHEAD)
+        most = max(runner.MOST_TASKS, (workers or self.workers) * task_queue.TASKS_AHEAD)
         return math.ceil(items / math.ceil(items / most)) if items else 0
 
     def spent(self, requests: float, moved: float, core_seconds: float = 0.0) -> float:
@@ -100,7 +100,7 @@ def predicted(
 
 def counted(cluster: Cluster, cells: int) -> Stage:
     """Sparse counts of few records."""
-    shards, dealing = math.ceil(8 * cells / SIZES.shard_bytes), cluster.workers * counting.PARTS_A_WORKER
+    shards, dealing = math.ceil(8 * cells / SIZES.shard_bytes), cluster.workers * histogram_counting.PARTS_A_WORKER
     a_range = max(1, min(shards // cluster.workers, cluster.memory_bytes // 4 // SIZES.shard_bytes))
     ranges = math.ceil(shards / a_range)
     counts = dealing + cluster.grouped(ranges)

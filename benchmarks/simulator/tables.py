@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.simulator.rates import RATES, Rates
 from benchmarks.simulator.stages import ALONE, Stage, predicted, wall
-from dpdist.strategies.needs import NOMINAL_RATE, effort
+from dpdist.strategies.solver_resources import NOMINAL_RATE, effort
 from dpdist.workloads import prefix
 
 

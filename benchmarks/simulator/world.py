@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.simulator.rates import Rates
+from dpdist import engine
+from dpdist.engine import tasks
+from dpdist.engine.task_queue import WorkerSet
 from dpdist.errors import EngineError, StoreError
-from dpdist.machine import engine
-from dpdist.machine.documents import seal
-from dpdist.machine.engine import tasks
-from dpdist.machine.engine.handing import WorkerSet
-from dpdist.machine.store import ArrayPlan, Store, StoredArray, StoredPart
 from dpdist.operators import Matrix
-from dpdist.release.drawing import RESOURCE, DrawReport
-from dpdist.sizes import Sizes
+from dpdist.pipeline.distributed_noise import RESOURCE, DrawReport
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import ArrayPlan, Store, StoredArray, StoredPart
+from dpdist.storage.documents import seal
 
 SCALE = 2**12
 """What the simulation divides cells, shards, slabs and memory by."""

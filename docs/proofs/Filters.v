@@ -1,4 +1,4 @@
-(* The sensitivity of a filter (dpdist/grids/filters.py).
+(* The sensitivity of a filter (dpdist/measurement/filter_measurement.py).
    z_t = sum over i <= t of h_(t - i) x_i for filters of the past, and the same around a circle. One record at step j moves z by the
    first coefficients, as many as steps follow, or by all of them turned. So no record moves z by more than the sum of squares, and the
    record of the first step by as much. *)

@@ -1,4 +1,4 @@
-(* The sensitivity of a symmetric grid (dpdist/grids/symmetric.py).
+(* The sensitivity of a symmetric grid (dpdist/measurement/orbit_measurement.py).
    On an attribute of c categories that are told apart, rows c I - 1 1' are measured: column j has c - 1 in place j and -1 elsewhere.
    Columns of a component are products of such columns with integer rows, so that their inner products multiply (Terms.v, kronecker). *)
 Require Import ZArith List Lia Psatz.

@@ -1,4 +1,4 @@
-(* The sensitivity of a grid over tables (dpdist/grids/term_grid.py, integer_terms.py).
+(* The sensitivity of a grid over tables (dpdist/measurement/term_measurement.py, integer_terms.py).
    A term measures multiplier (M_1 kron M_2 ...) t of a table t, over 2^shift, rounded half up. A record moves it by a Kronecker product
    of columns, whose lengths and inner products multiply (IntegerTerm.square, least_product). Rounding moves a value by less than one
    more, and over all rows the two lengths add up: grid_of_terms charges (D + R)^2, D^2 at least the square before the rounding, R^2 at

@@ -3,7 +3,8 @@
 Nothing here imports a store or an engine: what needs them asks a ``Workspace``.
 """
 
-from dpdist.arrays.vector import (
+from dpdist.arrays.array_workspace import InMemory, Workspace
+from dpdist.arrays.lazy_vector import (
     Blocks,
     Constant,
     Held,
@@ -18,7 +19,6 @@ from dpdist.arrays.vector import (
     least_positive,
     scaled,
 )
-from dpdist.arrays.workspace import InMemory, Workspace
 
 __all__ = [
     "Blocks",

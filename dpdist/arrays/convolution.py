@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
+from dpdist.arrays.array_workspace import OnDone, Workspace
 from dpdist.arrays.fourier import Spectrum, fourier, inverse_fourier, spectral
-from dpdist.arrays.vector import LazyVector, Strided, Vector
-from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.arrays.lazy_vector import LazyVector, Strided, Vector
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpdist.arrays.passes import Side, Target
-from dpdist.arrays.vector import Held, LazyVector, Vector
-from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.lazy_vector import Held, LazyVector, Vector
+from dpdist.arrays.transpose_passes import Side, Target
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 

@@ -11,9 +11,9 @@ from dpdist.domain.attributes import (
     Outside,
     amounts_attribute,
 )
+from dpdist.domain.derived_columns import cuts_of, greatest_numbers, line_attribute, line_name, line_of, numbers_of
 from dpdist.domain.domain import Domain, Layout, sizes_of
 from dpdist.domain.labels import BinLabels, EvenEdges, MadeLabels, TimeLabels, even_edges
-from dpdist.domain.lines import cuts_of, greatest_numbers, line_attribute, line_name, line_of, numbers_of
 
 __all__ = [
     "DROP",

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain.amounts import Amounts
+from dpdist.domain.calendar import Times
 from dpdist.domain.labels import BinLabels, EvenEdges, TimeLabels, bin_labels, twins
-from dpdist.domain.times import Times
+from dpdist.domain.numeric_columns import Amounts
 from dpdist.errors import InvalidInput
 
 Outside = Literal["clip", "drop", "error"]
@@ -62,7 +62,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Line:
-    """The whole number that two attributes give: the sum of their numbers, each times a coefficient (``dpdist.domain.lines``)."""
+    """The whole number that two attributes give: the sum of their numbers, each times a coefficient (``dpdist.domain.derived_columns``)."""
 
     of: tuple[Attribute, Attribute]
     coefficients: tuple[int, int]
@@ -87,7 +87,7 @@ class Attribute:
         apart: where persons are counted in every level by themselves, in bins after all others: of each level the most groups in which
             a person counts, None where the level does not bound it. Empty where levels are sums of values.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
-        amounts: the range that the bins stand for; every record is divided among them (``dpdist.domain.amounts``).
+        amounts: the range that the bins stand for; every record is divided among them (``dpdist.domain.numeric_columns``).
         line: what the numbers follow from, where no column has them.
     """
 

@@ -11,12 +11,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain.amounts import MOST_STEPS, in_bins
 from dpdist.domain.attributes import Attribute, Level
 from dpdist.domain.labels import even_edges, twins
-from dpdist.domain.nearest import meant
+from dpdist.domain.numeric_columns import MOST_STEPS, in_bins
+from dpdist.domain.spelling_suggestions import meant
 from dpdist.errors import InvalidInput
-from dpdist.sizes import SIZES, Sizes
+from dpdist.size_limits import SIZES, Sizes
 
 
 def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:

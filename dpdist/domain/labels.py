@@ -12,8 +12,8 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain.times import Times
-from dpdist.sizes import SIZES, Sizes
+from dpdist.domain.calendar import Times
+from dpdist.size_limits import SIZES, Sizes
 
 _T = TypeVar("_T")
 

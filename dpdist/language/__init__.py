@@ -1,6 +1,6 @@
 """The language of a page: sentences, numbers and dates. English stands where it is said; every other language is one file here."""
 
-from dpdist.language.speech import (
+from dpdist.language.translation import (
     LANGUAGES,
     MINUS,
     group_name,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpdist.grids.base import Norm
-from dpdist.grids.participations import fitting
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.measurement.sensitivity.participation import fitting
 from dpdist.stability import ONE_RECORD, Distance
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import is_filters, line_of
+from dpdist.workloads.workload_kind import is_filters, line_of
 
 
 @dataclass(frozen=True, eq=False)

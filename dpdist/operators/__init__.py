@@ -1,11 +1,11 @@
 """Linear operators: matrices known by their structure. One contract, tested against dense truth for all."""
 
-from dpdist.operators.base import Matrix, Operator
-from dpdist.operators.dense import Dense, Sparse
-from dpdist.operators.kronecker import Kronecker, Marginal
-from dpdist.operators.line import AllRanges, Groups, Haar, Identity, ListedRanges, Prefix, Total, Tree
-from dpdist.operators.stack import Padded, Permuted, Product, RowScaled, Scaled, Stack
-from dpdist.operators.tall import Generated, RowSource, RowsScaled, Saved, Tall
+from dpdist.operators.combinators import Padded, Permuted, Product, RowScaled, Scaled, Stack
+from dpdist.operators.dense_matrix import Dense, Sparse
+from dpdist.operators.kronecker_product import Kronecker, Marginal
+from dpdist.operators.linear_operator import Matrix, Operator
+from dpdist.operators.out_of_core import Generated, RowSource, RowsScaled, Saved, Tall
+from dpdist.operators.range_operators import AllRanges, Groups, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.toeplitz import Circulant, Ring, StepMeans, Toeplitz
 from dpdist.operators.transforms import Dyadic, Fourier, Hadamard
 

@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
-from dpdist.operators.base import Entries, Listed, Matrix, Operator
-from dpdist.operators.dense import Dense
+from dpdist.operators.dense_matrix import Dense
+from dpdist.operators.linear_operator import Entries, Listed, Matrix, Operator
 
 
 @dataclass(frozen=True)

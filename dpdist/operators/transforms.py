@@ -8,8 +8,8 @@ import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
-from dpdist.operators.base import Entries, Listed, Matrix, Operator
-from dpdist.operators.line import Orthonormal
+from dpdist.operators.linear_operator import Entries, Listed, Matrix, Operator
+from dpdist.operators.range_operators import Orthonormal
 
 
 class Fourier(Orthonormal):

@@ -22,12 +22,12 @@ import jinja2
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
+from dpdist.content.number_format import capitalised, number_text, plain
+from dpdist.content.release_summary import answered, compared_in_words, error_in_words, over_bound
 from dpdist.language import plural, raised, recalled, say, speaking, spoken, written
-from dpdist.look import PLAIN, Look
-from dpdist.page.charts.drawing import STYLE
-from dpdist.page.numbers import capitalised, number_text, plain
-from dpdist.page.summary import answered, compared_in_words, error_in_words, over_bound
-from dpdist.page.words import asked, names_its_steps, titled
+from dpdist.page.charts.svg_frame import STYLE
+from dpdist.page.headings import asked, names_its_steps, titled
+from dpdist.theme import PLAIN, Look
 
 PREVIEW = "preview.png"
 """The picture that sites show of a link to a page (outputs/preview.py)."""

@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
+from dpdist.content.number_format import capitalised, listed, number_text, with_interval
 from dpdist.language import later, say
 from dpdist.operators import Matrix
 from dpdist.page.charts import Figure
-from dpdist.page.numbers import capitalised, listed, number_text, with_interval
 
 _WHAT = {"density": later("the density"), "value": later("the value"), "count": later("the count"), "sum": later("the sum")}
 """What may be highest somewhere."""

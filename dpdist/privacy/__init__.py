@@ -5,17 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpdist.layers import layer
+from dpdist.optional_layers import layer
 
 if TYPE_CHECKING:
     from dpdist.privacy import accounting, keys, ledger, noise
     from dpdist.privacy.accounting import Cap, Loss
-    from dpdist.privacy.ledger import Ledger
-    from dpdist.privacy.receipts import Receipt
+    from dpdist.privacy.ledger.budget_ledger import Ledger
+    from dpdist.privacy.ledger.receipts import Receipt
 
 __all__ = ["Cap", "Ledger", "Loss", "Receipt", "accounting", "keys", "ledger", "noise"]
 
-_HOME = {"Cap": "accounting", "Loss": "accounting", "Ledger": "ledger", "Receipt": "receipts"}
+_HOME = {"Cap": "accounting", "Loss": "accounting", "Ledger": "ledger.budget_ledger", "Receipt": "ledger.receipts"}
 
 
 def __getattr__(name: str) -> Any:

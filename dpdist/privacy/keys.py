@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpdist.errors import KeyUnavailable
-from dpdist.process.private import private_folder, sync_path
+from dpdist.process.durable_files import private_folder, sync_path
 
 KEY_BYTES = 32
 ENVIRONMENT = "DPDIST_ROOT_KEY"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, NORMAL_95, Kind, Samples
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, NORMAL_95, Kind, Samples
 
 __all__ = ["NORMAL_95", "Noise", "NoiseOfShares", "discrete_gaussian", "discrete_laplace"]
 

@@ -16,8 +16,18 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.distributions import BATCH, EXTENSION_BITS, LAPLACE, SCALE_LIMIT, TABLE, TABLE_BITS, TILE, Kind, Samples
-from dpdist.privacy.roots import exponential
+from dpdist.privacy.noise_distributions import (
+    BATCH,
+    EXTENSION_BITS,
+    LAPLACE,
+    SCALE_LIMIT,
+    TABLE,
+    TABLE_BITS,
+    TILE,
+    Kind,
+    Samples,
+)
+from dpdist.privacy.numerics import exponential
 
 MARGIN = 2.0**-40
 NUMERATOR_LIMIT = 2**57
@@ -47,7 +57,7 @@ class _Plan:
     @cached_property
     def kernel(self) -> tuple[Callable[..., tuple[int, int]], tuple[Any, ...]]:
         """What decides a batch, and its constant arguments: made once for all batches, as that takes as long as a quarter of one."""
-        from dpdist.privacy.kernels import kernel
+        from dpdist.privacy.sampler_kernels import kernel
 
         return kernel(self.kind, self.a, self.b, self.offsets, self.rejection, MARGIN)
 

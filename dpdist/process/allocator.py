@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dpdist.process.limits import MIB
+from dpdist.process.resource_limits import MIB
 
 KEPT_BYTES = 256 * MIB
 """Freed memory that a process keeps at most at the end of a heap; larger blocks go back at once."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
 
-from dpdist.process.limits import cores
+from dpdist.process.resource_limits import cores
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")

@@ -1,6 +1,7 @@
 """Releases from Python: a session, typed questions, errors before anything is spent, and a publication of any table of records."""
 
-from dpdist.session.parts import (
+from dpdist.session.attribute_types import categories, dates, edges, numbers
+from dpdist.session.declarations import (
     Budget,
     Persons,
     Question,
@@ -14,9 +15,8 @@ from dpdist.session.parts import (
     sums,
     variances,
 )
-from dpdist.session.planned import PlannedRelease
+from dpdist.session.planned_release import PlannedRelease
 from dpdist.session.session import Session
-from dpdist.session.values import categories, dates, edges, numbers
 
 __all__ = [
     "Budget",

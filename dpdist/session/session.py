@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpdist.digests import digest_of
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec
-from dpdist.identities import digest_of
-from dpdist.session.parts import Budget, Persons, Question, Records, check_kind
-from dpdist.session.planned import PlannedRelease
-from dpdist.session.values import DeclaredValues, attribute
+from dpdist.session.attribute_types import DeclaredValues, attribute
+from dpdist.session.declarations import Budget, Persons, Question, Records, check_kind
+from dpdist.session.planned_release import PlannedRelease
 
 
 class Session:
@@ -41,7 +41,7 @@ class Session:
 
         Args:
             meant: a ``dpdist.Domain``, or attributes by names that are no words of Python.
-            attributes: see ``dpdist.session.values.attribute``.
+            attributes: see ``dpdist.session.attribute_types.attribute``.
         Returns: the domain, without levels.
         Raises: InvalidSpec, InvalidInput.
         """

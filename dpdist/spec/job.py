@@ -12,34 +12,34 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from dpdist.digests import digest_of
 from dpdist.domain import Attribute, Domain
-from dpdist.domain.boundaries import Boundaries
+from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import Norm
-from dpdist.identities import digest_of
-from dpdist.look import Look
-from dpdist.mechanisms.base import Setting
-from dpdist.mechanisms.registry import AUTO, mechanism_of
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.mechanisms.mechanism import Setting
+from dpdist.mechanisms.mechanism_registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
-from dpdist.privacy.distributions import LAPLACE
-from dpdist.privacy.protection import Protection
-from dpdist.quantities.base import Beside
-from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
-from dpdist.spec.cells import CountedCells
-from dpdist.spec.dates import StreamSpec, through_of
-from dpdist.spec.found_first import DeclaredNames, FoundFirst
-from dpdist.spec.origin import Origin
-from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
-from dpdist.spec.planning import SeparationSpec
+from dpdist.privacy.noise_distributions import LAPLACE
+from dpdist.privacy.privacy_unit import Protection
+from dpdist.spec.job_histogram import CountedCells
+from dpdist.spec.job_source import Origin
+from dpdist.spec.preprocessing_budget import DeclaredNames, FoundFirst
 from dpdist.spec.queries import QuerySpec
-from dpdist.spec.queries.filters import summed_alone
-from dpdist.spec.queries.series import FiltersSpec
-from dpdist.spec.records import Person
+from dpdist.spec.queries.filter_kinds import FiltersSpec
+from dpdist.spec.queries.filtered_series import summed_alone
+from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
+from dpdist.spec.sections.calendar_steps import StreamSpec, through_of
+from dpdist.spec.sections.optimizer import SeparationSpec
+from dpdist.spec.sections.output import AboutSpec, OutputSpec, PostprocessSpec
+from dpdist.spec.sections.records import Person
 from dpdist.stability import Distance, Neighbours
-from dpdist.strategies.needs import Limits
+from dpdist.statistics.statistic import Beside
+from dpdist.strategies.solver_resources import Limits
+from dpdist.theme import Look
 from dpdist.workloads import Block, Workload, filtered, predicates, union
-from dpdist.workloads.kinds import is_long
-from dpdist.workloads.products import listed_marginals
+from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.workload_kind import is_long
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class Job:
     def moved(self) -> Distance:
         """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
 
-        Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
+        Where the total of a person is bounded (``dpdist.measurement.sensitivity.bounded_totals``) this is how far their shares can move without their signs.
         """
         return self.measured.quantity.stability(self.guarantee.protection.distance)
 

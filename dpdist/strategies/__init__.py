@@ -1,30 +1,37 @@
 """Strategies: one algorithm a file, and the bounds that certify them. Mechanisms that plan with them: ``dpdist.mechanisms``."""
 
-from dpdist.strategies.bands import banded
-from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
-from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
-from dpdist.strategies.buffers import buffered
-from dpdist.strategies.eigen_queries import eigen_design
-from dpdist.strategies.eigen_queries import eigen_design as eigen
-from dpdist.strategies.exchangeable import symmetric
-from dpdist.strategies.exponential import smoothing
-from dpdist.strategies.factorisation import low_rank
-from dpdist.strategies.filters import convolution, square_root
-from dpdist.strategies.fixed import gaussian, hierarchical, identity, laplace, wavelet
-from dpdist.strategies.learnt_products import p_identity, p_identity_products
-from dpdist.strategies.lower_factors import triangular
-from dpdist.strategies.marginal_optima import datacube, fourier, marginal_minimax
-from dpdist.strategies.marginal_optima import marginal_optimum as marginals
-from dpdist.strategies.needs import Effort, effort
-from dpdist.strategies.nested_levels import nested
-from dpdist.strategies.oblique_bases import oblique, residual
-from dpdist.strategies.optimum import coa
-from dpdist.strategies.partition import dawa
-from dpdist.strategies.product_bound import kronecker
-from dpdist.strategies.pure_marginals import weighted_marginals
-from dpdist.strategies.table_rounds import adaptive
+from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, wavelet
+from dpdist.strategies.dense.adaptive_mechanism import eigen_design
+from dpdist.strategies.dense.adaptive_mechanism import eigen_design as eigen
+from dpdist.strategies.dense.minimax import least_worst
+from dpdist.strategies.exponential_smoothing import smoothing
+from dpdist.strategies.filter_strategies import convolution, square_root
+from dpdist.strategies.low_rank_factorisation import low_rank
+from dpdist.strategies.lower_bounds import (
+    dual_bound,
+    hardt_talwar,
+    laplace_bound,
+    lemma_4,
+    low_rank_bounds,
+    singular_value_bound,
+)
+from dpdist.strategies.optimal import coa
+from dpdist.strategies.solver_resources import Effort, effort
+from dpdist.strategies.strategy import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
+from dpdist.strategies.streams.banded_toeplitz import banded
+from dpdist.strategies.streams.buffered_toeplitz import buffered
+from dpdist.strategies.streams.triangular_factor import triangular
+from dpdist.strategies.symmetric_optimum import symmetric
+from dpdist.strategies.tables.adaptive_rounds import adaptive
+from dpdist.strategies.tables.data_partition import dawa
+from dpdist.strategies.tables.laplace_marginals import weighted_marginals
+from dpdist.strategies.tables.level_weights import nested
+from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
+from dpdist.strategies.tables.p_identity_products import p_identity, p_identity_products
+from dpdist.strategies.tables.product_bound import kronecker
+from dpdist.strategies.tables.residual_bases import oblique, residual
 from dpdist.strategies.weighted_designs import weighted_design
-from dpdist.strategies.worst import least_worst
 
 __all__ = [
     "Effort",

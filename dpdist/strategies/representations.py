@@ -9,21 +9,21 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.arrays import lapack
-from dpdist.grids.adaptive import adaptive_grid
-from dpdist.grids.base import Grid, Norm
-from dpdist.grids.characters import character_grid
-from dpdist.grids.coefficients import Coefficients, FilterCoefficients
-from dpdist.grids.dense import DirectGrid, dense_grid, direct_rows, integer_rows
-from dpdist.grids.filters import filter_grid
-from dpdist.grids.rounds import rounds_grid
-from dpdist.grids.term_grid import term_grid
-from dpdist.grids.terms import Directions, Term, block_variances, oblique_inverse, row_squares
+from dpdist.measurement.adaptive.aim import rounds_grid
+from dpdist.measurement.adaptive.dawa import adaptive_grid
+from dpdist.measurement.coefficient_vectors import Coefficients, FilterCoefficients
+from dpdist.measurement.dense_measurement import DirectGrid, dense_grid, direct_rows, integer_rows
+from dpdist.measurement.filter_measurement import filter_grid
+from dpdist.measurement.hadamard_measurement import character_grid
+from dpdist.measurement.integer_measurement import Grid, Norm
+from dpdist.measurement.term_measurement import term_grid
 from dpdist.operators import Dense, Identity, Matrix, Product
+from dpdist.reconstruction.kronecker_terms import Directions, Term, block_variances, oblique_inverse, row_squares
 from dpdist.stability import Neighbours
-from dpdist.strategies.base import UNIT_VARIANCE, Strategy
-from dpdist.strategies.proofs import PersonsBound
+from dpdist.strategies.dual_certificates import PersonsBound
+from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy
 from dpdist.workloads import Block, Workload, integer_basis
-from dpdist.workloads.kinds import is_marginals
+from dpdist.workloads.workload_kind import is_marginals
 
 WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""

@@ -17,15 +17,15 @@ import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.estimate import left_inverse
 from dpdist.operators import Dense, Haar, Matrix
-from dpdist.strategies import linear
-from dpdist.strategies.base import OnStep, Solve, Step, check_asked, gram_of, ignore, laplace_cost, matrix_mechanism_cost
-from dpdist.strategies.bounds import laplace_bound
-from dpdist.strategies.eigen_queries import Weights, eigen_queries, program_1
-from dpdist.strategies.fixed import attribute_by_attribute, hierarchical
-from dpdist.strategies.problem import EPSILON
+from dpdist.reconstruction.least_squares import left_inverse
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.baselines import attribute_by_attribute, hierarchical
+from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
+from dpdist.strategies.dense.trace_problem import EPSILON
+from dpdist.strategies.lower_bounds import laplace_bound
 from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.strategy import OnStep, Solve, Step, check_asked, gram_of, ignore, laplace_cost, matrix_mechanism_cost
 from dpdist.workloads import Workload
 
 ROUNDS = 30
@@ -81,7 +81,7 @@ def weighted(gram: Matrix, design: Matrix, tolerance: float = 1e-6) -> tuple[Mat
         raise InvalidInput("the design queries do not span the workload; add rows")
     least, found, best = np.inf, None, design
     for _ in range(ROUNDS):
-        costs = linear.column_products(inverse, gram @ inverse)
+        costs = linear_algebra.column_products(inverse, gram @ inverse)
         kept = costs > EPSILON * costs.max()
         weights = program_1(np.ascontiguousarray(np.abs(design[kept]).T), costs[kept], power=2, tolerance=tolerance)
         rows = weights.weight[:, None] * design[kept]

@@ -1,12 +1,10 @@
 """What users ask: workloads built from ranges, prefixes, marginals, predicates and explicit rows."""
 
-from dpdist.workloads.base import Block, Workload, relative, union
-from dpdist.workloads.basis import Basis, integer_basis
-from dpdist.workloads.explicit import explicit, tall
-from dpdist.workloads.filters import Filter, filtered
+from dpdist.workloads.explicit_rows import explicit, tall
+from dpdist.workloads.integer_basis import Basis, integer_basis
 from dpdist.workloads.predicates import dnf, predicates
-from dpdist.workloads.products import marginals, products
-from dpdist.workloads.random import (
+from dpdist.workloads.product_queries import marginals, products
+from dpdist.workloads.random_workloads import (
     discrete,
     marginal_queries,
     permuted,
@@ -16,7 +14,9 @@ from dpdist.workloads.random import (
     two_step_ranges,
     uniform_predicates,
 )
-from dpdist.workloads.ranges import all_ranges, boxes, listed_ranges, prefix, range_marginals, ranges
+from dpdist.workloads.range_workloads import all_ranges, boxes, listed_ranges, prefix, range_marginals, ranges
+from dpdist.workloads.time_filters import Filter, filtered
+from dpdist.workloads.workload import Block, Workload, relative, union
 
 __all__ = [
     "Basis",

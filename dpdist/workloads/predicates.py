@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain, greatest_numbers
 from dpdist.domain.labels import Made
-from dpdist.domain.nearest import meant
+from dpdist.domain.spelling_suggestions import meant
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Dyadic, Matrix, Operator
-from dpdist.operators.base import Entries
-from dpdist.workloads.base import Block, Workload
+from dpdist.operators.linear_operator import Entries
+from dpdist.workloads.workload import Block, Workload
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,

@@ -18,10 +18,10 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Prefix, Product, Tall, Total
-from dpdist.operators.orbits import SUMMED, Orbits
-from dpdist.workloads.base import Block, Workload
-from dpdist.workloads.basis import Basis, integer_basis
-from dpdist.workloads.kinds import is_separable
+from dpdist.operators.orbit_sums import SUMMED, Orbits
+from dpdist.workloads.integer_basis import Basis, integer_basis
+from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.workload_kind import is_separable
 
 LOOKED_THROUGH = 1024
 """Values of an attribute up to which grams are looked through for exchangeable ones; beyond, only plain tables are."""

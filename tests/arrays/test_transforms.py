@@ -13,18 +13,18 @@ import scipy.fft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpdist import engine
 from dpdist.arrays import Held, LazyVector, Workspace, held
+from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier, inverse_fourier, roots, stored_shape
-from dpdist.arrays.kronecker import hadamard, kronecker_product
-from dpdist.arrays.passes import Side, Target, cut, slab_bytes
-from dpdist.arrays.workspace import MEMORY
+from dpdist.arrays.kronecker_transform import hadamard, kronecker_product
+from dpdist.arrays.transpose_passes import Side, Target, cut, slab_bytes
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
-from dpdist.machine import engine
-from dpdist.machine.store import Store, StoredPart
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
-from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
-from dpdist.sizes import Sizes
+from dpdist.runtime.stored_vectors import KeepingWorkspace, StoreWorkspace
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import Store, StoredPart
 
 ROWS, WIDTH, COLUMNS = 13, 6, 9
 STATE = np.random.default_rng(0)

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.grids import adaptive
+from dpdist.measurement.adaptive import dawa
 from dpdist.privacy.accounting import gaussian_delta, laplace_scale
-from dpdist.privacy.distributions import LAPLACE, Kind
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import LAPLACE, Kind
 from tests import HANGS
 from tests.audits.pairs import farthest, stronger
 from tests.audits.tools import AUDITORIUM
@@ -94,10 +94,10 @@ def sampled_of_dawa(folder: Path, fault: str = "") -> tuple[Pair, dict[str, floa
     out = []
     with pytest.MonkeyPatch.context() as patch:
         if fault:
-            patch.setattr(adaptive, "laplace_scale", lambda sensitivity, epsilon: laplace_scale(
+            patch.setattr(dawa, "laplace_scale", lambda sensitivity, epsilon: laplace_scale(
                 int(sensitivity * SMALLER["laplace"]), epsilon))  # fmt: skip
         for side, x in enumerate((np.array([5, 1, 9, 2]), np.array([4, 1, 9, 2]))):
-            drawn = (adaptive.measured(x, queries, planned.grid, budget, key(side, i)) for i in range(SAMPLES_OF_DAWA))
+            drawn = (dawa.measured(x, queries, planned.grid, budget, key(side, i)) for i in range(SAMPLES_OF_DAWA))
             out.append(np.array([pipeline.answers_in_memory(planned, z)[-1] - 16.5 + AT for z in drawn]))
     return (out[0], out[1]), claim(LAPLACE)
 

@@ -22,19 +22,19 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from dpdist.arrays.vector import Held, Vector, held
-from dpdist.grids.adaptive import AdaptiveGrid
-from dpdist.grids.base import Grid
-from dpdist.machine import engine
-from dpdist.machine.store import Store
+from dpdist import engine
+from dpdist.arrays.lazy_vector import Held, Vector, held
+from dpdist.measurement.adaptive.dawa import AdaptiveGrid
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.pipeline import measure, release_run
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, gaussian_delta
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release import measure, story
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.audits.pairs import farthest, moved, stronger
 from tests.audits.tools import RECORDER
@@ -147,7 +147,7 @@ def neighbours(case: Case, folder: Path) -> tuple[pa.Table, pa.Table]:
 @pytest.fixture
 def both(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Records a case and replays it with its neighbour; returns the tool's auditor."""
-    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
+    monkeypatch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
 
     def run(name: str, **faults: Any) -> Any:
         case = stronger(name)
@@ -211,6 +211,6 @@ def test_counts_that_reach_what_is_published_past_the_noise_are_found(
             )
             return write(context, planned, charge, counts, exact, *more)
 
-    monkeypatch.setattr(story, "write_integers", leaking)
+    monkeypatch.setattr(release_run, "write_integers", leaking)
     with pytest.raises(AssertionError, match="Equality Failure @ 'files'"):
         both("identity")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dpdist.sizes import SIZES, Sizes
+from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import Job, load
 from tests import small
 

@@ -14,10 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.machine.engine import Engine
-from dpdist.machine.store import Store
+from dpdist.engine import Engine
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.contracts.cases import CASES, Case
 from tests.properties.draws import Owned, owned_by, recorded
@@ -103,7 +103,10 @@ def rewrite() -> None:
     out: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     facts: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as top, mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
+    with (
+        tempfile.TemporaryDirectory() as top,
+        mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=bytes(range(32))),
+    ):
         for name, case in CASES.items():
             for neighbours in case.neighbours:
                 home = Path(top) / f"{len(out)}-home"

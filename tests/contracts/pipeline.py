@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import InMemory
-from dpdist.grids.answers import Wanted
-from dpdist.grids.base import Counts
-from dpdist.machine import engine
-from dpdist.machine.store import Store, StoredArray
-from dpdist.release.answers import answer
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
-from dpdist.sizes import Sizes
+from dpdist import engine
+from dpdist.arrays.array_workspace import InMemory
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.measurement.integer_measurement import Counts
+from dpdist.pipeline.query_answers import answer
+from dpdist.planner.release_plan import plan
+from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.runtime.context import Context, silent
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import Store, StoredArray
 from tests.contracts.cases import Case
 from tests.readers import Remembering
 from tests.readers import measured as exact_values

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dpdist import engine
+from dpdist.engine import Engine
 from dpdist.errors import DpdistError
-from dpdist.machine import engine
-from dpdist.machine.engine import Engine
 from dpdist.privacy import keys
-from flows import unpickling
+from flows.service import restricted_unpickler
 from tests import small
 from tests.contracts.cases import CASES
 
@@ -45,7 +45,7 @@ def main() -> None:
         sys.stdout.flush()
         os._exit(3)
 
-    unpickling.restrict(refuse)
+    restricted_unpickler.restrict(refuse)
     with engine.started(os.environ["DPDIST_ENGINE"]) as where, tempfile.TemporaryDirectory() as top:
         for number, name in enumerate(sys.argv[1:]):
             sys.stdout.write(f"{name}: ")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays.vector import Held
-from dpdist.asking.products import functionals, products_of
+from dpdist.arrays.lazy_vector import Held
+from dpdist.content import measurement_file
+from dpdist.content.measurement_file import MOST_BYTES, Evidence, Measurement
 from dpdist.errors import InvalidInput
-from dpdist.page import measurement
-from dpdist.page.measurement import MOST_BYTES, Evidence, Measurement
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.query.linear_functions import functionals, products_of
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline, truth
 
@@ -52,8 +52,8 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
         less = planned.grid.space(Held(z), domain.shape, half)
         assert z.nbytes + sum(8 * each.size for each in less.facts()[1].values()) <= half
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), Evidence(planned.workload), "contract", file)
-    read = measurement.read(tmp_path / "measurement.npz")
+        measurement_file.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), Evidence(planned.workload), "contract", file)
+    read = measurement_file.read(tmp_path / "measurement.npz")
     assert [(each.name, *each.labels) for each in read.domain.attributes] == [
         (each.name, *each.labels) for each in domain.attributes
     ]

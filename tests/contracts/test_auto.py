@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.mechanisms.base import CANNOT_BEAT
-from dpdist.mechanisms.planner import is_able, why_not
-from dpdist.mechanisms.registry import REGISTRY
-from dpdist.release.context import Context
-from dpdist.release.plan import Plan, plan
+from dpdist.mechanisms.comparison import is_able, why_not
+from dpdist.mechanisms.mechanism import CANNOT_BEAT
+from dpdist.mechanisms.mechanism_registry import REGISTRY
+from dpdist.planner.release_plan import Plan, plan
+from dpdist.runtime.context import Context
 from dpdist.spec import load
 from tests.often import first_of
 from tests.properties.compositions import context_of_all

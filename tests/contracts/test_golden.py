@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.machine.engine import Engine, started
-from dpdist.machine.store import Store
-from dpdist.mechanisms.registry import REGISTRY
+from dpdist.engine import Engine, started
+from dpdist.mechanisms.mechanism_registry import REGISTRY
+from dpdist.storage.array_store import Store
 from tests.contracts import golden
 from tests.contracts.cases import CASES
 from tests.often import always, slow

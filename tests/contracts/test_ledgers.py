@@ -13,9 +13,9 @@ import pytest
 
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger import Ledger, Receipt
+from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
 from tests.postgres import Server
-from tests.privacy.test_ledger import charge, commit, drawing, part_of
+from tests.privacy.test_budget_ledger import charge, commit, drawing, part_of
 
 MIXED = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
 WEEKLY = Cap(rho=Fraction(1, 5), per="week")
@@ -59,8 +59,8 @@ SCRIPT: list[Callable[[Ledger], Any]] = [
 def lived(url: str, patch: pytest.MonkeyPatch) -> list[Any]:
     """What every step returned or how it was refused, and all rows without their times and what is hashed of these."""
     numbers = iter(range(1000))
-    patch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes([next(numbers)] * 32))
-    patch.setattr("dpdist.privacy.ledger.uuid.uuid4", lambda: uuid.UUID(int=next(numbers)))
+    patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes([next(numbers)] * 32))
+    patch.setattr("dpdist.privacy.ledger.budget_ledger.uuid.uuid4", lambda: uuid.UUID(int=next(numbers)))
     ledger, out = Ledger(url), []
     for step in SCRIPT:
         try:

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.grids.base import answer_bytes
-from dpdist.grids.term_grid import TermGrid
-from dpdist.machine import engine
+from dpdist.measurement.integer_measurement import answer_bytes
+from dpdist.measurement.term_measurement import TermGrid
+from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.accounting import Loss
-from dpdist.release.plan import stage_memory
 from tests.contracts.cases import AGES, CASES, SEXES, Case
 from tests.contracts.pipeline import Pipeline, held_by_one, truth
 from tests.often import always
@@ -27,7 +27,7 @@ from tests.often import always
 WHOLE = [name for name, case in CASES.items() if not case.through]
 """A stream is measured in parts, by the same grid as a series that is complete."""
 CHOSEN = ("dawa", "adaptive")
-"""What they measure depends on their noise (tests/strategies/test_dawa.py, tests/grids/test_rounds.py)."""
+"""What they measure depends on their noise (tests/strategies/test_dawa.py, tests/measurement/test_aim.py)."""
 UNBIASED = [name for name in WHOLE if name not in CHOSEN]
 FEW = {1: 5, 2: 4, 3: 3}
 """Ages, by the number of attributes: so few that all neighbours can be listed."""
@@ -101,16 +101,16 @@ def test_attributes_of_one_value_are_nothing_new(name: str, tmp_path: Path) -> N
 
 
 SHRUNK = {
-    "dpdist.grids.dense.PAIRED_CELLS": 1,
-    "dpdist.grids.integer_terms.CONVERTED_BYTES": 8,
-    "dpdist.grids.integer_terms.LEAST_LIMB": 1,
-    "dpdist.grids.integer_terms.SMALL_PRODUCT": 0,
-    "dpdist.grids.product_space.CONTRACTED": 1,
-    "dpdist.grids.symmetric.PAIRED_ORBITS": 0,
-    "dpdist.grids.symmetric.PAIRS_AT_ONCE": 1,
-    "dpdist.operators.stack.COLUMNS": 1,
-    "dpdist.operators.tall.CACHED_ENTRIES": 1,
-    "dpdist.operators.tall.EXACT_FLOAT32": 64,
+    "dpdist.measurement.dense_measurement.PAIRED_CELLS": 1,
+    "dpdist.measurement.integer_terms.CONVERTED_BYTES": 8,
+    "dpdist.measurement.integer_terms.LEAST_LIMB": 1,
+    "dpdist.measurement.integer_terms.SMALL_PRODUCT": 0,
+    "dpdist.reconstruction.product_space.CONTRACTED": 1,
+    "dpdist.measurement.orbit_measurement.PAIRED_ORBITS": 0,
+    "dpdist.measurement.orbit_measurement.PAIRS_AT_ONCE": 1,
+    "dpdist.operators.combinators.COLUMNS": 1,
+    "dpdist.operators.out_of_core.CACHED_ENTRIES": 1,
+    "dpdist.operators.out_of_core.EXACT_FLOAT32": 64,
     "dpdist.operators.toeplitz.SMALL": 0,
 }
 """Limits from which the same is computed another way, beyond which no case is."""

@@ -18,7 +18,7 @@ PROMISED: dict[str, list[int]] = json.loads(FILE.read_text())
 def promised(name: str, folder: Path) -> list[int]:
     """Bytes of measuring and of answering over a few cells, on two cores."""
     planned = Pipeline(CASES[name], folder, 3).plan("add-remove")
-    with mock.patch("dpdist.grids.base.cores", return_value=2):
+    with mock.patch("dpdist.measurement.integer_measurement.cores", return_value=2):
         takes = planned.grid.memory(planned.workload, planned.layout, 2**30)
     return [takes.measure, takes.answer]
 

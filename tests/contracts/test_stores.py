@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.machine.store import Store, StoredArray
-from dpdist.sizes import Sizes
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import Store, StoredArray
 
 ROWS = np.arange(24, dtype=np.int64).reshape(12, 2)
 SIZES = Sizes(shard_bytes=8 * 6)

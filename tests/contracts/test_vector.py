@@ -24,10 +24,10 @@ from dpdist.arrays import (
     least_positive,
     scaled,
 )
-from dpdist.machine.store import Store
 from dpdist.operators.toeplitz import PowerCoefficients
-from dpdist.release.workspace import StoredVector
-from dpdist.sizes import Sizes
+from dpdist.runtime.stored_vectors import StoredVector
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import Store
 from dpdist.workloads.predicates import TruthTable
 
 VALUES = np.random.default_rng(0).integers(-9, 10, 23)

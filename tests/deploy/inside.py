@@ -4,13 +4,13 @@ from __future__ import annotations
 
 DRAWN_BY_WORKERS = """
 import json, os, time
-from dpdist.machine import engine, state
-from dpdist.arrays.vector import held
-from dpdist.release import drawing, measure, story
-from dpdist.release.context import Context
-from dpdist.sizes import Sizes
+from dpdist.storage import engine, state
+from dpdist.arrays.lazy_vector import held
+from dpdist.pipeline import drawing, measure, story
+from dpdist.runtime.context import Context
+from dpdist.size_limits import Sizes
 from dpdist.spec import load
-from dpdist.machine.store import Store
+from dpdist.storage.array_store import Store
 
 own, told, sizes = [], [], Sizes(shard_bytes=128)
 
@@ -36,7 +36,7 @@ print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
 WITHOUT_TLS = """
 import dask
 from dpdist.errors import EngineError
-from dpdist.machine import engine
+from dpdist import engine
 from distributed import Client
 try:
     with engine.started("tcp://scheduler:8786"):
@@ -64,7 +64,7 @@ cat /run/secrets/root-key >/dev/null 2>&1 && echo read || echo -
 
 RACE = """
 import sys, time
-from dpdist.machine.documents import Documents
+from dpdist.storage.documents import Documents
 documents = Documents("/data/store")
 while time.time() < {start}:
     pass

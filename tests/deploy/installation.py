@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 
-from flows import settings
+from flows.prefect import prefect_settings
 from tests import HANGS, forked, prefect_ahead
+from tests.engine.test_engine import Processes
 from tests.flow_server import with_tables
-from tests.machine.test_engine import Processes
 from tests.ports import HeldPort
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ class Installation:
         (folder / "ledger-url").write_text(ledger_url + "\n")
         self.environment = {
             **os.environ,
-            **settings.SILENT,
+            **prefect_settings.SILENT,
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": self.api,
             "PREFECT_API_DATABASE_CONNECTION_URL": server_url.replace("+psycopg", "+asyncpg"),

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.given import Given
-from flows.service import ClientLimits, Service
+from flows.service.measuring_service import ClientLimits, Service
+from flows.service.spec_registry import Given
 from tests import HANGS
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "alive.py"

@@ -108,7 +108,7 @@ def test_planted_secrets_are_not_in_the_image(image: str, tmp_path: Path) -> Non
 
 
 def test_limits_of_a_container_are_seen(image: str) -> None:
-    says = "from dpdist.process import limits; print(limits.cores(), limits.memory_bytes())"
+    says = "from dpdist.process import resource_limits; print(limits.cores(), limits.memory_bytes())"
     assert run("podman", "run", "--rm", "--cpus", "0.5", "--memory", "1g", image, "python", "-c", says).split() == [
         "1",
         str(2**30),
@@ -223,7 +223,7 @@ def test_one_of_several_containers_writes_a_name_first(installed: Compose) -> No
     print("documents won:", {name: len(numbers) for name, numbers in won.items()})
     assert sorted(int(number) for numbers in won.values() for number in numbers) == list(range(300))
     assert sum(bool(numbers) for numbers in won.values()) >= 2  # they were at it at the same time
-    read = "from dpdist.machine.documents import Documents; d = Documents('/data/store')\n" + (
+    read = "from dpdist.storage.documents import Documents; d = Documents('/data/store')\n" + (
         "print(*(d.read_document(f'scratch/race/{n}.json')['by'] for n in range(300)))"
     )
     by = installed.python("dask-worker", read).split()
@@ -341,7 +341,7 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
         assert json.loads(installed.inside("worker", *again))["charged"] is False
         assert published(installed.data / "releases" / f"weekly-{week}") == files
     budgets = (
-        "from dpdist.machine import state; from dpdist.privacy.ledger import opened\n"
+        "from dpdist.storage import home_folder; from dpdist.privacy.ledger.budget_ledger import opened\n"
         "with opened(state.state_folder()) as ledger:\n"
         "    print(*[charge for b in ledger.budgets('weekly', charges=True) for charge in b.charges])"
     )

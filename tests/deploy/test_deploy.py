@@ -27,7 +27,7 @@ FLOWS = """
 import json, sys
 sys.path.insert(0, ".")
 from pathlib import Path
-from flows import settings
+from flows.prefect import prefect_settings
 settings.configure(Path(sys.argv[1]))
 import importlib
 out = {}
@@ -236,7 +236,7 @@ def test_the_exporter_leaves_the_state_folder_alone(tmp_path: Path) -> None:
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "DPDIST_LEDGER": f"sqlite:///{tmp_path}/ledger.db",
     }
-    done = forked.finished("flows.cli", "metrics", folder=ROOT, **environment)
+    done = forked.finished("flows.commands.cli", "metrics", folder=ROOT, **environment)
     assert done.returncode == 0, done.stderr
     assert "dpdist_ledger_up" in done.stdout
     assert not (tmp_path / "home").exists()

@@ -25,9 +25,9 @@ __all__ = ["run_block"]  # a fixture
 PUBLISHED = """
 import datetime, json, sys
 from pathlib import Path
-from flows import settings
+from flows.prefect import prefect_settings
 settings.configure(Path(sys.argv[1]))
-from flows.release import release
+from flows.prefect.release_flow import release
 from tests.embedded import embedded
 period = None if sys.argv[3] == "-" else datetime.date.fromisoformat(sys.argv[3])
 with embedded():

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.machine.objects import place_at
-from dpdist.page import report
-from dpdist.privacy.approvals import Approvers, new_key
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger.approvals import Approvers, new_key
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.publish import release_folder
 from dpdist.spec import load
+from dpdist.storage.objects import place_at
 from tests import HANGS, small
 from tests.deploy.installation import ROOT, Installation, wait_until
 
@@ -35,7 +35,7 @@ def schedules(spec: Path, weeks: tuple[str, ...], *, cron: str = "* * * * *") ->
         "deployments": [
             {
                 "name": "weekly",
-                "entrypoint": "flows/release.py:release",
+                "entrypoint": "flows/prefect/release_flow.py:release",
                 "work_pool": {"name": "dpdist"},
                 "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE"},
                 "parameters": {"spec_path": str(spec), "every": "week"},
@@ -66,7 +66,7 @@ def weekly(installation: Installation, data: Path) -> Path:
 
 def check_published(installation: Installation, week: str) -> None:
     with place_at(f"{installation.s3}/published/{week}").copied() as folder:
-        table, certificate = report.load(folder)
+        table, certificate = release_folder.load(folder)
         assert certificate["release"] == f"weekly-{week}"
         assert table.num_rows == certificate["queries"]
 
@@ -163,7 +163,7 @@ def test_a_run_that_waits_goes_on_in_a_process_of_its_own(installation: Installa
     runs = [started(week) for week in WEEKS]  # one at a time: the second comes though the first waits
     wait_until(lambda: [state(run) for run in runs] == ["Suspended"] * 2, "both runs suspended")
     assert charged() == []
-    command = [sys.executable, "-m", "flows.entry", "approve", str(spec), "--period", WEEKS[0], "--key", str(key)]
+    command = [sys.executable, "-m", "flows.main", "approve", str(spec), "--period", WEEKS[0], "--key", str(key)]
     done = subprocess.run(command, env=installation.environment, capture_output=True, text=True, check=False, timeout=HANGS)
     assert "resumed Prefect's run" in done.stdout, done.stderr
     wait_until(lambda: state(runs[0]) == "Completed", "the approved run")

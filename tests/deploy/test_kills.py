@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger.budget_ledger import Ledger
 from tests import HANGS, small
 from tests.deploy.installation import ROOT, Installation, kill, wait_until
 

@@ -17,16 +17,16 @@ import pytest
 import yaml
 import zarr
 
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
+from dpdist import engine
+from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
-from dpdist.release import story
-from dpdist.release.context import Context
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import HANGS
-from tests.machine.test_engine import Processes
+from tests.engine.test_engine import Processes
 
 SIDES = (400, 500, 500)
 GIB = 2**30
@@ -67,7 +67,7 @@ def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.Mo
         with dask.config.set(processes.settings), engine.started(processes.address) as started:
             started.client.wait_for_workers(3, timeout=HANGS)
             context = Context(home, Store(f"{s3}/store"), started, lambda *line: lines.append(line))
-            done = story.release(context, load(tmp_path / "release.yaml"), step=step)
+            done = release_run.release(context, load(tmp_path / "release.yaml"), step=step)
             peaks = [peak(each.pid) for each in processes.running[1:]]
     finally:
         processes.stop()
@@ -80,7 +80,7 @@ def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert drawn, lines
     print(drawn[-1])
     with done.place.copied() as folder:
-        assert report.certificate_of(folder)["release"] == "cells"
+        assert release_folder.certificate_of(folder)["release"] == "cells"
         group = zarr.open_group(str(folder / "answers.zarr"), mode="r")
         some = np.asarray(group["answer"][: 2**20])
         error = float(np.asarray(group["standard_error"][:1])[0])

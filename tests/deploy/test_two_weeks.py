@@ -25,9 +25,9 @@ import yaml
 import zarr
 from prefect.server.schemas.schedules import CronSchedule
 
-from dpdist.machine.objects import place_at
-from dpdist.page import report
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.publish import release_folder
+from dpdist.storage.objects import place_at
 from tests import HANGS, small, zoned
 from tests.deploy.installation import ROOT, Installation, below, wait_until
 from tests.deploy.parts import Parts, install
@@ -104,7 +104,11 @@ class Fortnight:
 
     def register(self, schedules: list[dict[str, Any]]) -> str:
         parameters = {"spec_path": str(self.spec), "every": "day", "timezone": zoned.ZONE, "catch_up": 1}
-        deployment = {"entrypoint": "flows/release.py:release", "parameters": parameters, "schedules": schedules}
+        deployment = {
+            "entrypoint": "flows/prefect/release_flow.py:release",
+            "parameters": parameters,
+            "schedules": schedules,
+        }
         return registered(self.installation, "daily", "visits", deployment)
 
     def due(self, day: datetime.date) -> str:
@@ -166,8 +170,10 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
     ledger.close()
     for name in releases:
         with place_at(f"{installation.s3}/published/{name.partition('-')[2]}").copied() as folder:
-            assert report.certificate_of(folder)["release"] == name  # every file has the digest that the certificate says
-    command = [sys.executable, "-m", "flows.entry", "ledger", "verify", "--store"]
+            assert (
+                release_folder.certificate_of(folder)["release"] == name
+            )  # every file has the digest that the certificate says
+    command = [sys.executable, "-m", "flows.main", "ledger", "verify", "--store"]
     done = subprocess.run(
         command, env=installation.environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS
     )
@@ -212,7 +218,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     numbers = set()
     for day in DAYS:
         with place_at(f"{installation.s3}/published/{day}").copied() as folder:
-            numbers.add(report.certificate_of(folder)["versions"]["dpdist"])
+            numbers.add(release_folder.certificate_of(folder)["versions"]["dpdist"])
             assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * PLACES,)
     assert numbers == {"0.2.90", "0.2.91"}
 
@@ -241,7 +247,7 @@ def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
     run = fortnight.due(day)
     assert fortnight.ended(run) == "COMPLETED"
     with place_at(f"{installation.s3}/published/{day}").copied() as folder:
-        assert report.certificate_of(folder)["versions"]["dpdist"] == "0.2.91"
+        assert release_folder.certificate_of(folder)["versions"]["dpdist"] == "0.2.91"
         assert np.array_equal(zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"][:], expected)
 
 
@@ -264,7 +270,7 @@ def answers_alone(fortnight: Fortnight, day: datetime.date, ledger_url: str) -> 
     del environment["PREFECT_API_URL"], environment["DPDIST_NOTIFY_URL"]
     for command in (["ledger", "new-store"], ["run", str(spec), "--period", str(day)]):
         done = subprocess.run(
-            [sys.executable, "-m", "flows.entry", *command],
+            [sys.executable, "-m", "flows.main", *command],
             env=environment,
             cwd=fortnight.parts.current,
             capture_output=True,
@@ -322,7 +328,7 @@ def test_a_backfill_of_twelve_weeks_that_is_interrupted_twice(installation: Inst
     (data / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     parameters = {"spec_path": str(data / "release.yaml"), "first": str(WEEKS[0]), "last": str(WEEKS[-1]), "every": "week"}
     deployment = registered(
-        installation, "backfill", "small", {"entrypoint": "flows/release.py:backfill", "parameters": parameters}
+        installation, "backfill", "small", {"entrypoint": "flows/prefect/release_flow.py:backfill", "parameters": parameters}
     )
     worker = installation.start("prefect", "worker", "start", "--pool", "dpdist", "--type", "process")
     ledger = Ledger(installation.ledger_url)

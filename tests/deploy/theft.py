@@ -33,8 +33,8 @@ def replaced(path):
     return "replaced"
 
 def asked(spec, day):
-    from flows import addresses
-    from flows.client import ServedRelease
+    from flows.service import service_address
+    from flows.service.service_client import ServedRelease
     list(ServedRelease(addresses.service() or addresses.Address.of("unix:/run/dpdist/service.sock"), str(spec), day))
     return "published"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpdist.domain import OUTSIDE, Attribute, Domain, even_edges
 from dpdist.errors import InvalidInput
-from dpdist.sizes import SIZES
+from dpdist.size_limits import SIZES
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,18 @@ import numpy as np
 import pytest
 import yaml
 
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
+from dpdist import engine
+from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import opened
-from dpdist.release import story
-from dpdist.release.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import HANGS, small
 from tests.forked import finished
 
-RUN = ("flows.entry", "run", "data/release.yaml")
+RUN = ("flows.main", "run", "data/release.yaml")
 
 
 def forked_command(place: Path) -> subprocess.CompletedProcess[str]:
@@ -85,8 +85,8 @@ SALT = bytes(range(32))
 BACKFILL = """
 import sys
 from unittest import mock
-from flows.cli import main
-with mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
+from flows.commands.cli import main
+with mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=bytes(range(32))):
     sys.argv = ["dpdist", "backfill", "data/release.yaml", "--from", sys.argv[1], "--to", sys.argv[2]]
     main()
 """
@@ -129,7 +129,7 @@ def published(place: Path, periods: int) -> dict[str, dict[str, bytes]]:
     """The files of every period, without what names a row of this very ledger: its measurement is compared without that name."""
     found = {}
     for number in range(periods):
-        report.certificate_of(place / "releases" / f"small-{day(number)}")
+        release_folder.certificate_of(place / "releases" / f"small-{day(number)}")
         files = small.tree(place / "releases" / f"small-{day(number)}")
         del files["release.json.sig"]  # which holds, and is of this ledger's certificate
         certificate = json.loads(files["release.json"])
@@ -162,10 +162,10 @@ def interrupted_twice(place: Path, periods: int) -> None:
     home, before = whole / "home", Path.cwd()
     os.chdir(whole)
     try:
-        with mock.patch("dpdist.privacy.ledger._new_salt", return_value=SALT):
+        with mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=SALT):
             for number in range(periods):
                 context = Context(home, Store(home / "store"), engine.inline(), silent)
-                story.release(context, load(Path("data/release.yaml"), period=FIRST + datetime.timedelta(days=number)))
+                release_run.release(context, load(Path("data/release.yaml"), period=FIRST + datetime.timedelta(days=number)))
     finally:
         os.chdir(before)
 

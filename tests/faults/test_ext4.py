@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.machine import drafts
-from dpdist.machine.store import Store
-from dpdist.privacy.ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.storage.array_store import Store
+from dpdist.storage.objects import atomic_folder
 from tests import small
 
 
@@ -88,7 +88,7 @@ def test_a_published_folder_whose_name_the_disk_refuses_to_keep_is_told(home: Pa
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafts, "sync_folders", refused)
+        patch.setattr(atomic_folder, "sync_folders", refused)
         with pytest.raises(
             StoreError, match="Input/output error; it is complete, but a power loss may remove it: .*run again"
         ):

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
-from dpdist.arrays.vector import Vector, held
+from dpdist import engine
+from dpdist.arrays.lazy_vector import Vector, held
+from dpdist.engine import Engine, task_queue
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
-from dpdist.machine import engine
-from dpdist.machine.engine import Engine, handing
-from dpdist.machine.store import Store
+from dpdist.pipeline import distributed_noise, measure, release_run
+from dpdist.pipeline.distributed_noise import RESOURCE, Claim, DrawReport, Shards
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger, opened
-from dpdist.release import drawing, measure, story
-from dpdist.release.context import Context
-from dpdist.release.drawing import RESOURCE, Claim, DrawReport, Shards
-from dpdist.sizes import Sizes
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.runtime.context import Context
+from dpdist.size_limits import Sizes
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import HANGS, small
 from tests.faults import harness
 from tests.faults.test_steps import Begun, begun_in, finishes_with
@@ -95,12 +95,12 @@ class Drawers:
         found = self.client.scheduler_info(n_workers=-1)["workers"]
         return sorted(address for address, worker in found.items() if worker["resources"])
 
-    def run(self, path: Path, home: Path) -> story.Release:
+    def run(self, path: Path, home: Path) -> release_run.Release:
         def tell(stage: str, line: str) -> None:
             self.told.append(f"{stage}: {line}")
 
         with engine.started(self.cluster.scheduler_address) as where:
-            return story.release(Context(home, Store(home / "store", SIZES), where, tell), load(path, sizes=SIZES))
+            return release_run.release(Context(home, Store(home / "store", SIZES), where, tell), load(path, sizes=SIZES))
 
     @property
     def drew(self) -> bool:
@@ -155,7 +155,7 @@ def test_workers_read_the_ledger_with_a_login_of_their_own(
 
     def draw(context: Context, claim: Claim, name: str, noisy: Vector, facts: dict[str, Any]) -> bool:
         own.append(held(noisy))
-        return drawing.drawn_by_workers(context, claim, name, noisy, facts)
+        return distributed_noise.drawn_by_workers(context, claim, name, noisy, facts)
 
     monkeypatch.setattr(measure, "drawn_by_workers", draw)
     assert drawers.run(path, home).charged
@@ -203,7 +203,7 @@ def conspiracy() -> None:
             (conspiracy, 0, 0, "does not hold the noise of this release's key"),
             (no_noise, 0, 0, "does not hold the noise of this release's key"),
             (false_digest, 0, 0, "does not hold what its digest says"),
-            (conspiracy, None, drawing.DRAWN_AGAIN, "does not hold the noise of this release's key"),
+            (conspiracy, None, distributed_noise.DRAWN_AGAIN, "does not hold the noise of this release's key"),
         ],
     ),
 )
@@ -218,7 +218,7 @@ def test_a_rogue_worker_is_found_and_nothing_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the other worker, and where both are wrong in the same way by the flow, which draws some of it again itself."""
-    monkeypatch.setattr(drawing, "DRAWN_AGAIN", drawn_again)
+    monkeypatch.setattr(distributed_noise, "DRAWN_AGAIN", drawn_again)
     path, expected = begun
     drawers.prepare(plant, only=only)
     with pytest.raises(StoreError, match=rf"shard \d, which the worker at tcp://.* drew, {fault}. Nothing is committed"):
@@ -253,7 +253,7 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
 ) -> None:
     """The release does not wait for a worker that may never come back."""
     del without_tls
-    monkeypatch.setattr(handing, "POLL_SECONDS", 0.5)
+    monkeypatch.setattr(task_queue, "POLL_SECONDS", 0.5)
     path, expected = begun
     with harness.scheduler_and_worker(home.parent) as (address, _), Client(address) as client:
         options = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--resources", f"{RESOURCE}=1")
@@ -263,7 +263,7 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
         told: list[str] = []
         with engine.started(address) as where:
             context = Context(home, Store(home / "store", SIZES), where, lambda stage, line: told.append(f"{stage}: {line}"))
-            assert small.tree(Path(story.release(context, load(path, sizes=SIZES)).folder)) == expected
+            assert small.tree(Path(release_run.release(context, load(path, sizes=SIZES)).folder)) == expected
         drawer.wait()
         assert drawer.poll() == -signal.SIGKILL
         assert not any("drawn by workers" in line for line in told)

@@ -16,16 +16,17 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
+from dpdist import engine
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
-from dpdist.grids.estimate import LeastSquares
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.privacy import database, keys
-from dpdist.privacy.ledger import opened
-from dpdist.release import measure, story
-from dpdist.release.context import Context
-from dpdist.sizes import SIZES, Sizes
+from dpdist.pipeline import measure, release_run
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import database
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.reconstruction.least_squares import LeastSquares
+from dpdist.runtime.context import Context
+from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import HANGS, small
 from tests.faults import harness
 from tests.forked import FORKED, exit_code, killed_run, limited_run
@@ -44,20 +45,20 @@ def finishes_with(expected: dict[str, bytes], path: Path, home: Path) -> None:
 
 
 KILL_POINTS: dict[str, tuple[str, str]] = {
-    "before the plan": ("dpdist.release.story", "plan"),
-    "before the count": ("dpdist.release.story", "count"),
-    "before the exact measurement": ("dpdist.release.measure", "exact_measurement"),
-    "before the charge": ("dpdist.privacy.ledger.Ledger", "reserve"),
-    "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
-    "before the draw": ("dpdist.release.measure", "draw"),
+    "before the plan": ("dpdist.pipeline.release_run", "plan"),
+    "before the count": ("dpdist.pipeline.release_run", "count"),
+    "before the exact measurement": ("dpdist.pipeline.measure", "exact_measurement"),
+    "before the charge": ("dpdist.privacy.ledger.budget_ledger.Ledger", "reserve"),
+    "after the charge": ("dpdist.privacy.ledger.budget_ledger.Ledger", "begin_drawing"),
+    "before the draw": ("dpdist.pipeline.measure", "draw"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
-    "before the check": ("dpdist.release.measure", "make_safe"),
-    "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
-    "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
-    "before the answers": ("dpdist.release.story", "answer"),
-    "amid the answers": ("dpdist.grids.estimate.LeastSquares", "answers"),
-    "before the files": ("dpdist.page.report", "write"),
-    "amid the files": ("dpdist.page.outputs.web_page", "page"),
+    "before the check": ("dpdist.pipeline.measure", "make_safe"),
+    "before the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "commit"),
+    "after the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "_forget_deleted_rows"),
+    "before the answers": ("dpdist.pipeline.release_run", "answer"),
+    "amid the answers": ("dpdist.reconstruction.least_squares.LeastSquares", "answers"),
+    "before the files": ("dpdist.publish.release_folder", "write"),
+    "amid the files": ("dpdist.publish.outputs.web_page", "page"),
     "before the signature": ("dpdist.privacy.signatures", "sign"),
 }
 OFTEN = (
@@ -111,7 +112,7 @@ def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(begun: Be
 def test_the_command_killed_amid_its_answers_is_finished_by_the_command(begun: Begun) -> None:
     """The real command: Prefect's embedded server, Dask workers, everything killed with it."""
     path, home, expected = begun.path, begun.home, begun.expected
-    command = [sys.executable, "-m", "flows.cli", "run", str(path)]
+    command = [sys.executable, "-m", "flows.commands.cli", "run", str(path)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     ) as it:
@@ -251,9 +252,9 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
     elif moment == "amid the draw":
         before(Store, "write_shard", only=lambda _, plan, *__: plan.name.startswith("measurements/"))
     elif moment == "before the answers":
-        before(story, "answer")
+        before(release_run, "answer")
     with engine.started(cluster.scheduler_address) as started:
-        story.release(Context(home, Store(home / "store"), started, progress), load(path))
+        release_run.release(Context(home, Store(home / "store"), started, progress), load(path))
     assert killed == [moment]
     assert small.tree(Path("releases/small-1")) == expected
     finishes_with(expected, path, home)
@@ -264,7 +265,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
     path, home, expected = begun.path, begun.home, begun.expected
     monkeypatch.setattr(LeastSquares, "rows_a_task", lambda self: 9)
-    monkeypatch.setattr("dpdist.machine.engine.starting.CONNECT_SECONDS", 3)
+    monkeypatch.setattr("dpdist.engine.engine_start.CONNECT_SECONDS", 3)
     with harness.scheduler_and_worker(home.parent) as (address, scheduler):
 
         def progress(stage: str, line: str) -> None:
@@ -276,7 +277,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
             engine.started(address) as started,
             pytest.raises(EngineError, match="scheduler went away.*run the same command"),
         ):
-            story.release(Context(home, Store(home / "store"), started, progress), load(path))
+            release_run.release(Context(home, Store(home / "store"), started, progress), load(path))
     assert not Path("releases/small-1").exists()
     finishes_with(expected, path, home)
 

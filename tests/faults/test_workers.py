@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
+from dpdist import engine
+from dpdist.engine import Engine
 from dpdist.errors import EngineError
-from dpdist.machine import engine
-from dpdist.machine.engine import Engine
-from dpdist.machine.store import Store
-from dpdist.privacy.ledger import opened
-from dpdist.release import story
-from dpdist.release.context import Context, silent
-from dpdist.sizes import SIZES, Sizes
+from dpdist.pipeline import release_run
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.runtime.context import Context, silent
+from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
@@ -76,7 +76,7 @@ def test_workers_killed_amid_what_they_share(
     monkeypatch.setattr(Engine, "map", mapped)
     with engine.started(cluster.scheduler_address) as started:
         context = Context(home, Store(home / "store", sizes), started, silent)
-        done = story.release(context, load(path, sizes=sizes))
+        done = release_run.release(context, load(path, sizes=sizes))
     assert killed
     assert small.tree(Path(done.folder)) == expected
     with opened(home) as ledger:
@@ -123,15 +123,15 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
             return original(self, function, items, on_done=kill)
 
         patch.setattr(Engine, "map", mapped)
-        patch.setattr("dpdist.machine.engine.starting.CONNECT_SECONDS", 3)
+        patch.setattr("dpdist.engine.engine_start.CONNECT_SECONDS", 3)
         with engine.started(address) as started:
             context = Context(home, Store(home / "store", sizes), started, silent)
             if round_number == 1:
                 with pytest.raises(EngineError, match="scheduler went away.*run the same command"):
-                    story.release(context, load(path, sizes=sizes))
+                    release_run.release(context, load(path, sizes=sizes))
             else:
                 with suppress(EngineError):  # the last task of the last round may have been done
-                    story.release(context, load(path, sizes=sizes))
+                    release_run.release(context, load(path, sizes=sizes))
     assert len(rounds) >= round_number or Path("releases/small-1").exists()
     assert small.tree(Path(small.run(path, home, sizes=sizes).folder)) == expected
     with opened(home) as ledger:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.grids.base import Noisy
-from dpdist.machine import store as stores
-from dpdist.machine.store import Store
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.measurement.integer_measurement import Noisy
+from dpdist.pipeline.measure import draw, make_safe
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.measure import draw, make_safe
-from dpdist.release.workspace import StoredVector
-from dpdist.sizes import Sizes
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.runtime.stored_vectors import StoredVector
+from dpdist.size_limits import Sizes
+from dpdist.storage import array_store as stores
+from dpdist.storage.array_store import Store
 
 encoded = stores.encoded
 

@@ -24,14 +24,14 @@ from unittest import mock
 
 import numpy as np
 
+from dpdist import engine
 from dpdist.errors import DpdistError
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
-from dpdist.privacy.ledger import opened
-from dpdist.release import story
-from dpdist.release.context import Context, silent
+from dpdist.pipeline import release_run
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 
 ROOT_KEY = "5c" * 32 + "\n"
@@ -41,15 +41,15 @@ def run(folder: Path, spec: Path) -> str:
     """What the release published below the folder, as one digest-like text; or what it was told."""
     home = folder / "home"
     os.chdir(folder)
-    with mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
+    with mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=bytes(range(32))):
         try:
             context = Context(home, Store(home / "store"), engine.inline(), silent)
-            published = story.release(context, load(spec)).folder
+            published = release_run.release(context, load(spec)).folder
         except DpdistError as error:
             return f"told: {error}"
     with opened(home) as ledger:
         audit, charges = ledger.verify(), [budget.releases for budget in ledger.budgets()]
-    report.certificate_of(Path(published))
+    release_folder.certificate_of(Path(published))
     files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
     del files["release.json.sig"]  # which holds, and is of this ledger's certificate
     certificate = json.loads(bytes.fromhex(files["release.json"]))

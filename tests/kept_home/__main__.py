@@ -16,11 +16,11 @@ from unittest import mock
 
 import yaml
 
-from dpdist.machine.store import Store
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger, opened
-from dpdist.privacy.receipts import Receipt
-from dpdist.release.ledger_and_store import measurement_name
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.receipts import Receipt
+from dpdist.runtime.reconciliation import measurement_name
+from dpdist.storage.array_store import Store
 from tests import small
 
 PLACE = Path(__file__).parent / "kept"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dpdist.language import speaking, speech, spoken
+from dpdist.language import speaking, spoken, translation
 
 
 def _places(sentence: str) -> str:
@@ -25,7 +25,7 @@ def pseudo() -> Iterator[list[str]]:
     with speaking("de"):
         german = spoken()
     known = list(german.certificate)
-    made = speech.Language(
+    made = translation.Language(
         "xx",
         sentences={sentence: f"⟦⟧ {_places(sentence)}" for sentence in german.sentences},
         scripts={sentence: f"⟦⟧ {_places(sentence)}" for sentence in german.scripts},
@@ -35,7 +35,7 @@ def pseudo() -> Iterator[list[str]]:
         short_months=["⟦⟧"] * 12,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speech, "_language", lambda code: made)
+        patch.setattr(translation, "_language", lambda code: made)
         with speaking("xx"):
             yield known
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from dpdist.grids.rounds import DONE
 from dpdist.language import recalled
-from dpdist.privacy import meaning
-from dpdist.privacy.accounting.caps import Cap
-from dpdist.privacy.protection import (
+from dpdist.measurement.adaptive.aim import DONE
+from dpdist.privacy import risk_in_words
+from dpdist.privacy.accounting.budget_caps import Cap
+from dpdist.privacy.privacy_unit import (
     PersonsInGroups,
     PersonsInSteps,
     ProtectedPersons,
@@ -18,14 +18,14 @@ from dpdist.privacy.protection import (
     Protection,
     RecordsInSteps,
 )
-from dpdist.quantities.registry import STATISTICS
-from dpdist.records.csv_grammar import Grammar
+from dpdist.sources.formats.csv_grammar import Grammar
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.dates import Dates
-from dpdist.spec.attributes.edges import Edges, Numbers
+from dpdist.spec.attributes.numbers import Edges, Numbers
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.queries.statistics import kind_of
-from dpdist.spec.sums import SumSpec
+from dpdist.spec.sections.amount_columns import SumSpec
+from dpdist.statistics.statistic_registry import STATISTICS
 from tests.language.pseudo import pseudo, words
 
 COLUMNS = {1: "Щ", 2: ("Щ", "Ж")}
@@ -72,8 +72,8 @@ def protections() -> Iterator[Protection]:
 
 def of_protections() -> Iterator[str]:
     for each in protections():
-        yield from (each.unit, each.sentence, each.bound, meaning._guess(0.4, each))
-        yield from (meaning._headline(found, each) for found in (0.05, 0.4, 0.9, 1.0))
+        yield from (each.unit, each.sentence, each.bound, risk_in_words._guess(0.4, each))
+        yield from (risk_in_words._headline(found, each) for found in (0.05, 0.4, 0.9, 1.0))
 
 
 def of_questions() -> Iterator[str]:

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.mechanisms.registry import REGISTRY
-from dpdist.page import editions, report, site
-from dpdist.privacy.ledger import opened
+from dpdist.mechanisms.mechanism_registry import REGISTRY
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from dpdist.site import editions, site_pages
 from tests import small
 from tests.language.pseudo import pseudo, words
 from tests.small import run
@@ -109,8 +110,8 @@ def test_nothing_on_the_page_of_a_release_or_of_a_site_passes_by(home: Path, mon
         folders = [spoken_by(name, home) for name in ("r1", "r2")]
         found = editions.releases_in(Path("releases"), "d1")[0]
         with opened(home) as ledger:
-            site.write("d1", found, ledger.budgets(charges=True), Path("site"))
-    table, certificate = report.load(folders[0])
+            site_pages.write("d1", found, ledger.budgets(charges=True), Path("site"))
+    table, certificate = release_folder.load(folders[0])
     known = {str(text) for name in ("group", "query") for text in table[name].to_pylist()} | set(certificate["files"])
     known |= {"release.json", "release.json.sig"} | {text.replace("up to ", "⟦⟧ ") for text in known}
     for page in (folders[0] / "index.html", *Path("site").glob("*.html")):

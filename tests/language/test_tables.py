@@ -8,10 +8,10 @@ import string
 
 import pytest
 
+from dpdist.content import table_rows
 from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
-from dpdist.page import rows
-from dpdist.page.words import asked, names_its_steps, titled
-from dpdist.spec.queries.marginals import MarginalsQuery
+from dpdist.page.headings import asked, names_its_steps, titled
+from dpdist.spec.queries.marginal_queries import MarginalsQuery
 from tests.language import said
 
 OTHERS = [code for code in LANGUAGES if code != "en"]
@@ -77,8 +77,8 @@ def test_queries_of_a_site_are_called_as_its_page_calls_them() -> None:
     """A text that has no other name stays, even one that is a word of another column."""
     row = {"query": "side up to 5, hour up to 7", "side": "up to 5", "hour": "up to 7", "group": "cdf of hour by side"}
     values = {"hour": {"up to 7": "bis 7", "up to 5": "bis 5"}}
-    assert rows.titled(row, {"hour": "Stunde", "side": "Seite"}, values) == "Seite up to 5, Stunde bis 7"
-    assert rows.titled({**row, "query": "late hours"}, {"hour": "Stunde"}, values) == "late hours"
+    assert table_rows.titled(row, {"hour": "Stunde", "side": "Seite"}, values) == "Seite up to 5, Stunde bis 7"
+    assert table_rows.titled({**row, "query": "late hours"}, {"hour": "Stunde"}, values) == "late hours"
 
 
 @pytest.mark.parametrize(

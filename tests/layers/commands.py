@@ -22,7 +22,7 @@ ledger: {dataset: visitors, cap: {epsilon: 2, delta: 1e-6}}
 
 def dpdist(*words: str) -> str:
     """What a command prints. Ends with what it said where it failed."""
-    done = subprocess.run([sys.executable, "-m", "flows.entry", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "flows.main", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"dpdist {' '.join(words)}: {done.returncode}\n{done.stderr}")
     return done.stdout

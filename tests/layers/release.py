@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 import dpdist as dp
+from dpdist.planner import size_estimate
 from dpdist.privacy import keys
-from dpdist.release import extent
 
 every = sys.argv[1] == "every"
 keys.initialise(pathlib.Path("home").resolve())
@@ -53,10 +53,10 @@ for kind in kinds if every else ["counts"]:
     cap = {"epsilon": 2} if content["budget"] is epsilon else {"rho": 0.3, **selection}
     spec: dict[str, Any] = {"release": kind, **content, "ledger": {"dataset": kind, "cap": cap, "shared_records": True}}
     if kind == "processes":
-        extent.RECORD_BYTES = -1  # as if there were many
+        size_estimate.RECORD_BYTES = -1  # as if there were many
     given = records.filter(compute.less_equal(records["age"], 5)) if kind == "stream" else records
     release = dp.run(spec, records=given)
-    extent.RECORD_BYTES = 2**24
+    size_estimate.RECORD_BYTES = 2**24
     assert ("distributed" in sys.modules) == (kind not in ("counts", "pure")), kind
     answers = release.answers.arrow
     assert release.charged, kind

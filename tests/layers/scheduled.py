@@ -38,7 +38,7 @@ try:
     Path("release.yaml").write_text(SPEC)
     os.environ["PREFECT_API_URL"] = api
     for words in (("keys", "init"), ("run", "release.yaml", "--quiet")):
-        subprocess.run([sys.executable, "-m", "flows.entry", *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "flows.main", *words], check=True, stdout=subprocess.DEVNULL)
     asked = urllib.request.Request(f"{api}/flow_runs/filter", b"{}", {"content-type": "application/json"})
     with urllib.request.urlopen(asked) as told:
         print(json.dumps({"states": [run["state_name"] for run in json.load(told)]}))

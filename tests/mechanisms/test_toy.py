@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.mechanisms.base import AutoComparison, Mechanism, PlanWorkspace, Request
-from dpdist.mechanisms.planner import considered, why_not
-from dpdist.mechanisms.registry import REGISTRY, table
+from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request
+from dpdist.mechanisms.mechanism_registry import REGISTRY, table
 from dpdist.operators import Dense
 from dpdist.spec import load
-from dpdist.spec.model import json_schema
-from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.spec.release_spec import json_schema
 from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.strategy import CLOSED_FORM, Strategy
 from dpdist.workloads import Workload
 from tests import small
 
@@ -65,7 +65,7 @@ def test_it_is_planned_compared_and_certified(home: Path) -> None:
 
 def test_it_is_released_and_shown(home: Path) -> None:
     """Answers are the records' but for noise of the predicted size, and each has its interval."""
-    from flows.cli import app
+    from flows.commands.cli import app
 
     path = small.write(home.parent / "data", domain=AGES, workload=CDF, mechanism="rotation", budget={"rho": 0.2})
     done = small.run(path, home)

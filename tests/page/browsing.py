@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flows.pictures import BROWSERS
+from flows.commands.page_export import BROWSERS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
 REQUIRED = "DPDIST_TEST_BROWSER"

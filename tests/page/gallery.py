@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from dpdist.arrays import Constant, Held
+from dpdist.content.release_content import Content
 from dpdist.domain import Attribute, Domain
-from dpdist.domain.boundaries import boundaries
-from dpdist.page import document
-from dpdist.page.content import Content
+from dpdist.domain.map_boundaries import boundaries
+from dpdist.page import release_page
 from dpdist.workloads import Workload, filtered, predicates, union
-from dpdist.workloads.filters import running_sum, window
-from dpdist.workloads.products import marginals
-from dpdist.workloads.ranges import cdf
+from dpdist.workloads.product_queries import marginals
+from dpdist.workloads.range_workloads import cdf
+from dpdist.workloads.time_filters import running_sum, window
 
 LONG_NAMES = (
     "Not in universe", "Adm support including clerical", "Armed Forces", "Executive admin and managerial",
@@ -192,5 +192,5 @@ GALLERY: dict[str, Callable[[], Content]] = {
 def write(folder: Path, name: str) -> Path:
     """The page of one of the gallery in a folder."""
     path = folder / f"{name}.html"
-    path.write_text(document.page(GALLERY[name](), 1), encoding="utf-8")
+    path.write_text(release_page.page(GALLERY[name](), 1), encoding="utf-8")
     return path

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.look import DARK, LIGHT, Look, as_light, contrast, face_of, logo_of
-from dpdist.page import site
-from dpdist.page.trends import Edition
+from dpdist.site import site_pages
+from dpdist.site.trends import Edition
 from dpdist.spec import load
+from dpdist.theme import DARK, LIGHT, Look, as_light, contrast, face_of, logo_of
 from tests import small
 from tests.page.browsing import SCREENS, browser, page, shown, violations
 
@@ -100,8 +100,8 @@ def test_files_are_pictures_and_fonts_of_a_size_that_a_page_can_hold(
     ):
         with pytest.raises(InvalidInput, match=told):
             read(path)
-    monkeypatch.setattr("dpdist.look.MOST_LOGO", 100)
-    monkeypatch.setattr("dpdist.look.MOST_FONT", 50)
+    monkeypatch.setattr("dpdist.theme.MOST_LOGO", 100)
+    monkeypatch.setattr("dpdist.theme.MOST_FONT", 50)
     for read, path in ((logo_of, logo), (face_of, face)):
         with pytest.raises(InvalidInput, match="every page holds it"):
             read(path)
@@ -127,7 +127,7 @@ def dressed(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Edit
 
 
 def test_page_and_site_look_like_the_publisher(dressed: Edition, browser: Any, tmp_path: Path) -> None:
-    place = site.write("small", [dressed], [], tmp_path / "site")
+    place = site_pages.write("small", [dressed], [], tmp_path / "site")
     for path in (dressed.folder / "index.html", place / "index.html", place / "methodology.html"):
         for screen, look, accent in (("desk", "light", COLOURS["accent"]), ("phone", "dark", COLOURS["accent_dark"])):
             asked: list[str] = []

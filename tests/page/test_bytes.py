@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpdist.page import charts
+from dpdist.page.answer_list import _short
+from dpdist.page.chart_embedding import plot
 from dpdist.page.charts import NARROW, WIDE, Axis, Figure
-from dpdist.page.listing import _short
-from dpdist.page.plots import plot
 
 NUMBER = r"-?(?:\d+(?:\.\d+)?|\.\d+)"
 

@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
+from dpdist.page.chart_choice import MOST_POINTS, extremes, figures_of, long_figure, thinned
+from dpdist.page.chart_embedding import plot
 from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
-from dpdist.page.charts.budget import Spending, timeline
-from dpdist.page.charts.curves import apart
-from dpdist.page.charts.heat import classes_of, limits_of
-from dpdist.page.charts.scales import breaks, round_times, scale
-from dpdist.page.charts.small import ACROSS, TALL, small
-from dpdist.page.charts.text import lines, width
-from dpdist.page.figures import MOST_POINTS, extremes, figures_of, long_figure, thinned
-from dpdist.page.plots import plot
-from dpdist.page.trends import periods
-from dpdist.page.words import Words, bin_names
+from dpdist.page.charts.axis_ticks import breaks, round_times, scale
+from dpdist.page.charts.budget_timeline import Spending, timeline
+from dpdist.page.charts.heat_map import classes_of, limits_of
+from dpdist.page.charts.line_chart import apart
+from dpdist.page.charts.sparkline import ACROSS, TALL, small
+from dpdist.page.charts.text_layout import lines, width
+from dpdist.page.headings import Words, bin_names
+from dpdist.site.trends import periods
 from dpdist.workloads import Block, filtered
-from dpdist.workloads.filters import running_sum
-from dpdist.workloads.products import marginals
-from dpdist.workloads.ranges import cdf
+from dpdist.workloads.product_queries import marginals
+from dpdist.workloads.range_workloads import cdf
+from dpdist.workloads.time_filters import running_sum
 
 UNEVEN = Domain((Attribute("income", edges=(0, 10, 20, 60, 100), outside="clip"),))
 WORDS = Words("people", {"income": {"title": "Income", "unit": "euros"}})

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.page import comparison, editions, site, trends
-from dpdist.page.editions import Edition
-from dpdist.privacy.ledger import opened
-from dpdist.release.certificate import method
+from dpdist.planner.certificate import method
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.site import editions, release_comparison, site_pages, trends
+from dpdist.site.editions import Edition
 from dpdist.spec import load
 from tests import small
 
@@ -119,7 +119,7 @@ def test_a_change_of_the_meaning_parts_releases(tmp_path: Path, content: dict[st
     second = published(tmp_path, {**changed(content, path, value), "period": "2026-11-23"}, "second")
     assert first.quantity != second.quantity
     answers = {one.release: {"sex": {"sex f": (100.0 * k, 1.0)}} for k, one in enumerate((first, second))}
-    assert comparison.newest_pair([first, second]) is None
+    assert release_comparison.newest_pair([first, second]) is None
     assert trends.trends([first, second], answers) == []
     assert [one.release for kind in trends.alike([first, second]) for one in kind] == ["second", "first"]
 
@@ -129,7 +129,7 @@ def test_what_means_the_same_is_compared(tmp_path: Path, content: dict[str, Any]
     first = published(tmp_path, content, "first")
     second = published(tmp_path, {"period": "2026-11-23", **changed(content, path, value)}, "second")
     assert first.quantity == second.quantity
-    assert comparison.newest_pair([first, second]) == (first, second)
+    assert release_comparison.newest_pair([first, second]) == (first, second)
 
 
 def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: Path) -> None:
@@ -157,7 +157,7 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
         small.run(path, home)
     found, _ = editions.releases_in(Path("releases"), "small")
     with opened(home) as ledger:
-        folder = site.write("small", found, ledger.budgets(charges=True), Path("site"))
+        folder = site_pages.write("small", found, ledger.budgets(charges=True), Path("site"))
     page = (folder / "index.html").read_text()
     assert "sex (persons, as in p2)" in page
     assert "sex (records, as in c2)" in page
@@ -168,7 +168,7 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
     assert data["kinds"] == {"p2": 0, "c2": 1, "p1": 0, "c1": 1}
     alone = [one for one in found if one.release in ("c1", "p2")]
     with opened(home) as ledger:
-        folder = site.write("small", alone, ledger.budgets(charges=True), Path("other"))
+        folder = site_pages.write("small", alone, ledger.budgets(charges=True), Path("other"))
     assert not (folder / "compare.html").exists()
     assert "compare.html" not in (folder / "index.html").read_text()
     assert "than in the period" not in (folder / "index.html").read_text()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain.boundaries import Boundaries, boundaries
+from dpdist.domain.map_boundaries import Boundaries, boundaries
 from dpdist.errors import DpdistError
 from dpdist.spec import load
 from tests import small

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from dpdist.content import answer_tables, table_rows
 from dpdist.errors import EngineError, InvalidInput
-from dpdist.page import report, rows, tables
-from dpdist.privacy.ledger import opened
-from flows import cli, reading_commands, release_commands
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from flows.commands import cli, reading_commands, release_commands
 from tests import small
 from tests.command_line import CommandLine
 
@@ -34,10 +35,10 @@ def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, c
     shown = capsys.readouterr().out
     for name in STRANGE:
         assert name.strip() in shown
-    labels = report.load(Path(done.folder))[0].column("query").to_pylist()
+    labels = release_folder.load(Path(done.folder))[0].column("query").to_pylist()
     written = pyarrow.csv.read_csv(Path(done.folder) / "answers.csv").column("query").to_pylist()
     assert not [text for text in written if re.match(r"[=+\-@\t\r]", text)]
-    assert [text[1:] if re.match(r"'" + rows.FORMULA[1:], text) else text for text in written] == labels
+    assert [text[1:] if re.match(r"'" + table_rows.FORMULA[1:], text) else text for text in written] == labels
 
 
 def test_nothing_that_a_command_writes_as_csv_is_a_formula(
@@ -54,15 +55,17 @@ def test_nothing_that_a_command_writes_as_csv_is_a_formula(
             cli.main()
         cells += [cell for row in csv.reader(capsys.readouterr().out.splitlines()) for cell in row]
     assert {"'=1+1", "'@sum"} < set(cells)
-    texts = [cell for cell in cells if re.match(rows.FORMULA, cell) and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell)]
+    texts = [cell for cell in cells if re.match(table_rows.FORMULA, cell) and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell)]
     assert [text for text in texts if not text.startswith("'")] == []
 
 
 def test_texts_for_spreadsheets_lose_nothing() -> None:
     texts = ["=1", "'=1", "''-1", "'a", "a=1", "", "@", "\tx", "\rx", "+", "é"]
-    found = tables.without_formulas(pa.table({"query": texts, "answer": [1.0] * len(texts)})).column("query").to_pylist()
+    found = (
+        answer_tables.without_formulas(pa.table({"query": texts, "answer": [1.0] * len(texts)})).column("query").to_pylist()
+    )
     assert found == ["'=1", "''=1", "'''-1", "'a", "a=1", "", "'@", "'\tx", "'\rx", "'+", "é"]
-    assert [rows.without_formula(text) for text in texts] == found
+    assert [table_rows.without_formula(text) for text in texts] == found
 
 
 def test_short_tables_are_read_from_csv_as_they_are_in_parquet(tmp_path: Path) -> None:
@@ -79,9 +82,9 @@ def test_short_tables_are_read_from_csv_as_they_are_in_parquet(tmp_path: Path) -
         }
     )
     pyarrow.csv.write_csv(
-        tables.without_formulas(table), tmp_path / "answers.csv", pyarrow.csv.WriteOptions(quoting_style="needed")
+        answer_tables.without_formulas(table), tmp_path / "answers.csv", pyarrow.csv.WriteOptions(quoting_style="needed")
     )
-    found = rows.short_rows(tmp_path)
+    found = table_rows.short_rows(tmp_path)
     assert found is not None
     assert list(found) == table.to_pylist()
 

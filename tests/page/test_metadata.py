@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpdist.page.assets import link
-from dpdist.page.report import FORMAT, certificate_of
+from dpdist.publish.release_folder import FORMAT, certificate_of
 from dpdist.spec import load
 from tests import small
 from tests.often import first_of

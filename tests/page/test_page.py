@@ -14,14 +14,15 @@ import pytest
 
 from dpdist import workloads
 from dpdist.arrays import Constant, Held
+from dpdist.content.release_content import Content
+from dpdist.content.release_summary import summary
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.page import document, report
-from dpdist.page.content import Content
-from dpdist.page.summary import summary
+from dpdist.page import release_page
 from dpdist.privacy import keys
-from dpdist.workloads.products import marginals
-from flows import pictures
+from dpdist.publish import release_folder
+from dpdist.workloads.product_queries import marginals
+from flows.commands import page_export
 from tests import small
 from tests.page import gallery
 from tests.page.browsing import browser, page, shown
@@ -44,12 +45,12 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "home" / "root.key").write_text("5c" * 32 + "\n")
     path = small.write(folder / "data", title="People & <work>", output={"folder": str(folder / "release")})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
+        patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
         return Path(run(path, folder / "home").folder)
 
 
 def test_it_renders_and_the_table_works(published: Path, page: Any, tmp_path: Path) -> None:
-    expected = report.load(published)[0].to_pylist()
+    expected = release_folder.load(published)[0].to_pylist()
     page.goto((published / "index.html").as_uri())
     assert page.title() == "People & <work>"
     assert page.locator("svg:visible").count() >= 5
@@ -193,7 +194,7 @@ def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
         certificate,
     )
     file = tmp_path / "index.html"
-    file.write_text(document.page(content, 2))
+    file.write_text(release_page.page(content, 2))
     begun = time.monotonic()
     page.goto(file.as_uri())
     page.wait_for_function("document.getElementById('count').textContent.startsWith('100,000 of')")
@@ -207,12 +208,12 @@ def test_the_page_as_a_document(published: Path, browser: Any, tmp_path: Path) -
     """PDF and PNG by 'dpdist export'; what cannot be saved is reported in one line."""
     del browser
     for name, begins in (("page.pdf", b"%PDF-"), ("page.png", b"\x89PNG")):
-        pictures.save(published / "index.html", tmp_path / name)
+        page_export.save(published / "index.html", tmp_path / name)
         content = (tmp_path / name).read_bytes()
         assert content.startswith(begins)
         assert len(content) > 20_000
     with pytest.raises(InvalidInput, match="saved as .pdf or .png, found 'page.doc'"):
-        pictures.save(published / "index.html", tmp_path / "page.doc")
+        page_export.save(published / "index.html", tmp_path / "page.doc")
 
 
 def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page: Any) -> None:
@@ -248,7 +249,7 @@ def test_a_wide_gap_is_told_as_a_share(gap: float, said: str) -> None:
     """It was said that an error may be lower by more than itself."""
     content = gallery.incomes()
     content.certificate["mechanism"]["certified_gap"] = gap
-    assert said in document.page(content, 1).replace("\N{NO-BREAK SPACE}", "")
+    assert said in release_page.page(content, 1).replace("\N{NO-BREAK SPACE}", "")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -256,7 +257,7 @@ def test_a_category_that_reads_as_a_power_of_ten_stays_as_it_is_written(language
     domain = Domain((Attribute("dose", categories=("1e-06", "2e-07")),))
     method = {"counted": "trials", "attributes": {"dose": gallery.attribute("Dose", "2 categories: 1e-06, 2e-07")}}
     content = gallery.content("Trials of 2e-07", marginals(domain, ways=(1,)), np.array([100.0, 4000.0]), 18.0, method)
-    page = document.page(replace(content, certificate={**content.certificate, "language": language}), 1)
+    page = release_page.page(replace(content, certificate={**content.certificate, "language": language}), 1)
     assert "10⁻⁷" in page  # that of the gap
     assert not re.search("[12]\N{NO-BREAK SPACE}×|10⁻⁶", page)
     assert page.count("2e-07") > 5

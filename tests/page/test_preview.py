@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dpdist.page import editions, site
-from dpdist.page.charts.figure import Axis, Figure
-from dpdist.page.charts.raster import TALL, WIDE, NoLetter, Picture, letters
-from dpdist.page.outputs import preview
+from dpdist.page.charts.chart_data import Axis, Figure
+from dpdist.page.charts.png_raster import TALL, WIDE, NoLetter, Picture, letters
+from dpdist.publish.outputs import preview_image
+from dpdist.site import editions, site_pages
 from tests import small
 
 INK, BAR, PALE = (0x1B, 0x24, 0x30), (0x21, 0x66, 0xAC), (188, 209, 230)
@@ -28,7 +28,7 @@ def pixels(data: bytes) -> np.ndarray:
 
 def drawn(figure: Figure) -> np.ndarray:
     picture = Picture(["#1b2430", "#4a5666", "#d5dbe3", "#1d5c9e", "#2166ac", "#bcd1e6"])
-    (preview._bars if figure.kind == "bars" else preview._curve)(picture, figure, 100, 500)
+    (preview_image._bars if figure.kind == "bars" else preview_image._curve)(picture, figure, 100, 500)
     return pixels(picture.png())
 
 
@@ -76,9 +76,9 @@ def test_bars_are_as_long_as_their_numbers() -> None:
 
 
 def test_of_many_bars_the_first_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.page.outputs.preview.MOST_BARS", 2)
+    monkeypatch.setattr("dpdist.publish.outputs.preview_image.MOST_BARS", 2)
     many = figure("bars", [400, 200, 100], 0)
-    assert preview._heading(many) == "Group · records · the first 2 of 3"
+    assert preview_image._heading(many) == "Group · records · the first 2 of 3"
     assert not of_colour(drawn(many), BAR)[240].any()
 
 
@@ -115,11 +115,11 @@ def test_a_release_has_one(released: Path, tmp_path: Path) -> None:
     assert '<meta property="og:image" content="https://example.org/visitors/preview.png">' in page
     assert '<meta name="twitter:card" content="summary_large_image">' in page
     found = editions.releases_in(released.parent, "small")[0]
-    site.write("small", found, (), tmp_path / "site", address="https://example.org/all/")
+    site_pages.write("small", found, (), tmp_path / "site", address="https://example.org/all/")
     front = (tmp_path / "site" / "index.html").read_text()
     assert '<meta property="og:image" content="https://example.org/all/small-1/preview.png">' in front
     assert (tmp_path / "site" / "small-1" / "preview.png").read_bytes() == data
-    site.write("small", found, (), tmp_path / "other")
+    site_pages.write("small", found, (), tmp_path / "other")
     assert "og:image" not in (tmp_path / "other" / "index.html").read_text()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpdist.page.tables import exported, exported_chunk
+from dpdist.content.answer_tables import exported, exported_chunk
 
 
 @pytest.mark.parametrize(("size", "rows"), [(10, 4), (8, 4), (3, 4), (4, 4)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger.budget_ledger import Ledger
 from tests.postgres import Server
 
 

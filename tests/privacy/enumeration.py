@@ -13,11 +13,11 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.grids import rounds
-from dpdist.privacy import quantiles
+from dpdist.measurement.adaptive import aim
+from dpdist.privacy import private_quantiles
 
 Outcome = TypeVar("Outcome")
-MODULES = (quantiles, rounds)
+MODULES = (private_quantiles, aim)
 """Those that choose by scores."""
 
 
@@ -49,14 +49,14 @@ class Path:
     def choose(
         self, scores: Sequence[int], rate: Fraction, key: bytes, number: int, times: Sequence[int] | None = None
     ) -> int:
-        """Stands in for ``dpdist.privacy.choosing.choose``."""
+        """Stands in for ``dpdist.privacy.exponential_mechanism.choose``."""
         times = times or [1] * len(scores)
         self.choices.append(Choice(number, rate, np.repeat(np.array(scores, dtype=np.int64), times)))
         weights = float(rate) * np.array(scores, dtype=np.float64) + np.log(times)
         return self._next(weights - np.logaddexp.reduce(weights))
 
     def choose_evenly(self, count: int, key: bytes, number: int) -> int:
-        """Stands in for ``dpdist.privacy.choosing.choose_evenly``."""
+        """Stands in for ``dpdist.privacy.exponential_mechanism.choose_evenly``."""
         return self._next(np.full(count, -math.log(count)))
 
     def _next(self, logarithms: np.ndarray) -> int:

@@ -31,7 +31,7 @@ from dpdist.privacy.accounting import (
     zcdp_delta,
     zcdp_epsilon,
 )
-from dpdist.privacy.accounting.gaussian import Calibration
+from dpdist.privacy.accounting.gaussian_calibration import Calibration
 
 
 def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:

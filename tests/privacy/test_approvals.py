@@ -10,13 +10,13 @@ import pytest
 import sqlalchemy as sa
 
 from dpdist.errors import InvalidInput, KeyUnavailable, LedgerError
-from dpdist.privacy import approvals, database
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.approvals import Approvers
-from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, opened
-from dpdist.privacy.protection import ProtectedRecords
-from dpdist.privacy.rules.state import LedgerEvent
-from flows import cli
+from dpdist.privacy.ledger import approvals, database
+from dpdist.privacy.ledger.approvals import Approvers
+from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, opened
+from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
+from dpdist.privacy.privacy_unit import ProtectedRecords
+from flows.commands import cli
 from tests import small
 
 CAP, PROTECTION = Cap(rho=Fraction(1)), ProtectedRecords("add-remove", 1)

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpdist.arrays.vector import Held
-from dpdist.grids.base import Noisy
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.arrays.lazy_vector import Held
+from dpdist.engine import inline
+from dpdist.measurement.integer_measurement import Noisy
+from dpdist.pipeline.measure import draw
 from dpdist.privacy.accounting import Loss, gaussian_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.measure import draw
+from dpdist.storage.array_store import Store
 from dpdist.strategies import identity
 from dpdist.workloads import Workload, marginals
 from tests.often import first_of

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from dpdist.errors import LedgerError, ReleaseConflict
-from dpdist.privacy import database as db
-from dpdist.privacy import tables
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.charges import CountedRecords, StreamPart
-from dpdist.privacy.facts import cap_facts, cap_of, loss_of
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.protection import ProtectedRecords
-from dpdist.privacy.receipts import DatasetBudget, KnownRecords, Receipt
-from dpdist.privacy.rules.charging import check_same
-from dpdist.privacy.rules.commands import Reserve
-from tests.privacy.test_ledger import CAP, RECORDS, charge, commit, drawing, tamper
+from dpdist.privacy.ledger import database as db
+from dpdist.privacy.ledger import index_tables
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.privacy.ledger.charges import CountedRecords, StreamPart
+from dpdist.privacy.ledger.receipts import DatasetBudget, KnownRecords, Receipt
+from dpdist.privacy.ledger.rules.charge_rules import check_same
+from dpdist.privacy.ledger.rules.ledger_commands import Reserve
+from dpdist.privacy.ledger.serialization import cap_facts, cap_of, loss_of
+from dpdist.privacy.privacy_unit import ProtectedRecords
+from tests.privacy.test_budget_ledger import CAP, RECORDS, charge, commit, drawing, tamper
 
 amounts = some.fractions(Fraction(1, 10**6), 10)
 losses = some.one_of(
@@ -137,16 +137,16 @@ def test_records_that_stand_in_no_charged_name_are_found(ledger: Ledger, url: st
 
 def test_more_files_than_are_written_at_once(ledger: Ledger) -> None:
     """Every one is guarded, whichever part it was written in; another data set may not have any of them."""
-    files = tuple(f"file-{i:05d}" for i in range(2 * tables.PART_ROWS + 1))
+    files = tuple(f"file-{i:05d}" for i in range(2 * index_tables.PART_ROWS + 1))
     ledger.reserve(charge("a", files=files))
-    for place in (0, 1, tables.PART_ROWS - 1, tables.PART_ROWS, 2 * tables.PART_ROWS):
+    for place in (0, 1, index_tables.PART_ROWS - 1, index_tables.PART_ROWS, 2 * index_tables.PART_ROWS):
         with pytest.raises(LedgerError, match="was counted by 'a'"):
             ledger.reserve(charge("b", dataset="others", files=("other", files[place])))
         with pytest.raises(LedgerError, match="was counted by 'a'"):
             ledger.reserve(charge("c", dataset="others", files=(*(f"x{i}" for i in range(place)), files[-1])))
     ledger.verify()
-    parts = list(tables.in_parts(list(files)))
-    assert [len(part) for part in parts] == [tables.PART_ROWS, tables.PART_ROWS, 1]
+    parts = list(index_tables.in_parts(list(files)))
+    assert [len(part) for part in parts] == [index_tables.PART_ROWS, index_tables.PART_ROWS, 1]
     assert [name for part in parts for name in part] == list(files)
 
 

@@ -21,17 +21,17 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpdist.errors import DpdistError, LedgerError
-from dpdist.privacy import approvals, verifying
-from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.approvals import Approvers
-from dpdist.privacy.ledger import Ledger, Publication
-from dpdist.privacy.protection import ProtectedPersons
-from dpdist.privacy.rules import charging, deciding
-from dpdist.privacy.rules.state import LedgerEvent
-from tests.privacy.test_ledger import CAP, RECORDS, charge, drawing, finished, part_of
+from dpdist.privacy.ledger import approvals, ledger_audit
+from dpdist.privacy.ledger import database as db
+from dpdist.privacy.ledger.approvals import Approvers
+from dpdist.privacy.ledger.budget_ledger import Ledger, Publication
+from dpdist.privacy.ledger.rules import charge_rules, decision
+from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
+from dpdist.privacy.privacy_unit import ProtectedPersons
+from tests.privacy.test_budget_ledger import CAP, RECORDS, charge, drawing, finished, part_of
 
-MODULES = (deciding, charging, verifying)
+MODULES = (decision, charge_rules, ledger_audit)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def broken(error: BaseException) -> str | None:
 def refusing(ledger: Ledger, head: str | None = None) -> str | None:
     """The rule by which ``verify`` refuses a ledger; of a row that breaks a rule of rows, that one."""
     seen: list[str | None] = []
-    decide = verifying.decide
+    decide = ledger_audit.decide
 
     def watched(state: Any, command: Any) -> Any:
         try:
@@ -117,7 +117,7 @@ def refusing(ledger: Ledger, head: str | None = None) -> str | None:
             raise
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verifying, "decide", watched)
+        patch.setattr(ledger_audit, "decide", watched)
         try:
             ledger.verify(head)
         except LedgerError as error:
@@ -401,7 +401,7 @@ def test_what_is_altered_beside_the_rows_is_found_by_its_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, rows: int
 ) -> None:
     """However many rows are held at once."""
-    monkeypatch.setattr(verifying, "_AT_ONCE", rows)
+    monkeypatch.setattr(ledger_audit, "_AT_ONCE", rows)
     for number, alter in enumerate(ALTERED[rule]):
         with Ledger(f"sqlite:///{tmp_path}/{number}.db") as ledger:
             finished(ledger, charge("done"))
@@ -453,7 +453,7 @@ def test_no_fact_of_a_row_is_free_but_those_that_are_listed(tmp_path: Path) -> N
         published()(ledger)
         ledger.set_cap("people", cap=Cap(rho=Fraction(1)), why="agreed on")
         entries = ledger.entries()
-    assert {each["event"] for each in entries} >= set(verifying._COMMANDS) - {"aborted"}
+    assert {each["event"] for each in entries} >= set(ledger_audit._COMMANDS) - {"aborted"}
     unseen: dict[str, set[str]] = {}
     for entry in entries:
         for path in paths(entry["facts"]):
@@ -470,7 +470,7 @@ def paths(facts: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 def refused(entries: list[dict[str, Any]], sequence: int, path: tuple[str, ...]) -> bool:
     """Whether the rules refuse the rows with one value changed, whatever the tables beside them say."""
-    known = verifying.Known()
+    known = ledger_audit.Known()
     for entry in entries:
         facts = json.loads(json.dumps(entry["facts"]))
         if entry["sequence"] == sequence:

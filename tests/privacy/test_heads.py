@@ -13,14 +13,14 @@ from unittest import mock
 import pytest
 
 from dpdist.errors import LedgerError, StoreError
-from dpdist.machine.documents import Documents
-from dpdist.privacy import checkpoints
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.receipts import Checkpoint
+from dpdist.privacy.ledger import checkpoints
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.privacy.ledger.receipts import Checkpoint
+from dpdist.storage.documents import Documents
 from tests import HANGS
 from tests.forked import FORKED
 from tests.often import first_of
-from tests.privacy.test_ledger import charge, commit, drawing
+from tests.privacy.test_budget_ledger import charge, commit, drawing
 
 AWS = ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy import distributions, kernels, sampler
-from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, TABLE
+from dpdist.privacy import noise_distributions, sampler, sampler_kernels
 from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, TABLE
 from dpdist.privacy.sampler import exact_attempt
 from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
 
@@ -60,8 +60,8 @@ def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fract
     for tile in (0, 5):
         plan = sampler._plan(kind, KEY, scale, 0, 1)
         counter, encryptor = sampler._stream(KEY, tile)
-        raw = np.frombuffer(encryptor.update(bytes(distributions.BATCH * 24)), dtype=np.uint64)
-        words = raw.reshape(3, distributions.BATCH)[:, :1500]
+        raw = np.frombuffer(encryptor.update(bytes(noise_distributions.BATCH * 24)), dtype=np.uint64)
+        words = raw.reshape(3, noise_distributions.BATCH)[:, :1500]
         decided = (exact_attempt(tuple(int(w) for w in words[:, i]), plan, KEY, counter, i) for i in range(1500))
         expected = [sample for sample in decided if sample is not None]
         found = DRAW[kind](KEY, scale, start=tile * sampler.TILE, count=len(expected))
@@ -87,7 +87,7 @@ def test_offsets_that_some_words_would_reach_more_often_are_refused(kind: str) -
 def test_few_samples_are_drawn_without_a_kernel_and_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across the end of a batch, and from the head of a later tile; what the allowance does not cover is left to the kernel."""
     for scale in (Fraction(7, 3), Fraction(10**12 + 7, 8)):
-        for start, count in ((0, 700), (distributions.BATCH - 1400, 2000), (sampler.TILE, 5)):
+        for start, count in ((0, 700), (noise_distributions.BATCH - 1400, 2000), (sampler.TILE, 5)):
             with monkeypatch.context() as patch:
                 expected = DRAW[kind](KEY, scale, start=start, count=count)
                 patch.setattr(sampler, "_ALLOWANCE", sampler._Allowance())
@@ -168,7 +168,10 @@ def test_the_float_exponential_is_far_inside_the_margin() -> None:
     with mpmath.workprec(200):
         worst = max(
             abs(
-                float((mpmath.mpf(kernels.exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e))) / mpmath.exp(-mpmath.mpf(e)))
+                float(
+                    (mpmath.mpf(sampler_kernels.exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e)))
+                    / mpmath.exp(-mpmath.mpf(e))
+                )
             )
             for e in points
         )

@@ -14,11 +14,11 @@ import pytest
 from prometheus_client import generate_latest
 
 from dpdist.errors import LedgerError
-from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
-from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt
-from dpdist.privacy.protection import ProtectedRecords
-from flows.observed.metrics import registry
+from dpdist.privacy.ledger import database as db
+from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt
+from dpdist.privacy.privacy_unit import ProtectedRecords
+from flows.observability.metrics import registry
 from tests import small
 from tests.often import first_of
 from tests.postgres import Server

@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from dpdist.errors import DpdistError
-from dpdist.privacy import tables, verifying
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.charges import Charge, Counted, CountedRecords, StreamPart
-from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.protection import ProtectedRecords
-from dpdist.privacy.receipts import Receipt
-from dpdist.privacy.rules import apply, decide
-from dpdist.privacy.rules.commands import Abort, BeginDrawing, ChangeCap, Command, Commit, Reserve
-from dpdist.privacy.rules.state import LedgerEvent, LedgerRow
-from dpdist.privacy.verifying import Known
+from dpdist.privacy.ledger import index_tables, ledger_audit
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.privacy.ledger.charges import Charge, Counted, CountedRecords, StreamPart
+from dpdist.privacy.ledger.ledger_audit import Known
+from dpdist.privacy.ledger.receipts import Receipt
+from dpdist.privacy.ledger.rules import apply, decide
+from dpdist.privacy.ledger.rules.ledger_commands import Abort, BeginDrawing, ChangeCap, Command, Commit, Reserve
+from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent, LedgerRow
+from dpdist.privacy.privacy_unit import ProtectedRecords
 from tests.privacy.auditor import Ask, Auditor, totals
 
 TENTHS = some.integers(1, 4).map(lambda tenths: Fraction(tenths, 10))
@@ -252,8 +252,8 @@ def test_the_rules_agree_with_an_independent_auditor(life: list[Ask]) -> None:
 def test_the_ledger_agrees_with_an_independent_auditor(life: list[Ask]) -> None:
     """The same over SQLite: what is loaded for each command is what the rules need, and every ledger is verified."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verifying, "_AT_ONCE", 2)  # a release goes on in another page of rows than it began in
-        patch.setattr(tables, "PART_ROWS", 1)
+        patch.setattr(ledger_audit, "_AT_ONCE", 2)  # a release goes on in another page of rows than it began in
+        patch.setattr(index_tables, "PART_ROWS", 1)
         world = InDatabase(f"sqlite:///{folder}/ledger.db")
         lived(world, life)
         world.ledger.close()

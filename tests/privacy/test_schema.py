@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from dpdist.privacy import database as db
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import database as db
+from dpdist.privacy.ledger.budget_ledger import Ledger
 from tests.conftest import ENGINE_OF
 
 DIGEST = "ec2f60d8c0e39b06498ca418a9745f64a356c1cc87f90a8100accf553f6253b8"

@@ -9,9 +9,9 @@ import pytest
 
 from dpdist.errors import InvalidInput, LedgerError
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon
-from dpdist.privacy.facts import cap_facts, cap_of, loss_of
-from dpdist.privacy.ledger import Ledger
-from tests.privacy.test_ledger import charge, commit, drawing, tamper
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.privacy.ledger.serialization import cap_facts, cap_of, loss_of
+from tests.privacy.test_budget_ledger import charge, commit, drawing, tamper
 
 DELTA = Fraction(1, 10**7)
 CAP = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6), selection=2 * DELTA)

@@ -10,8 +10,8 @@ from fractions import Fraction
 import psycopg
 import pytest
 
-from dpdist.privacy import roles
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger import roles
 from tests.postgres import Server
 from tests.privacy.test_roles import Database, charged, granted
 

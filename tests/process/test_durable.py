@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.process.private import sync_path
+from dpdist.process.durable_files import sync_path
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc, which syncs nothing")

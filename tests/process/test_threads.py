@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from dpdist.process.limits import cores
+from dpdist.process.resource_limits import cores
 from dpdist.process.threads import in_order
 
 

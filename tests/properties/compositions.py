@@ -22,16 +22,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from dpdist.engine import inline
 from dpdist.errors import DpdistError
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.pipeline.release_run import Release, release
+from dpdist.planner.derived_statistics import check_means
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.quantities.registry import STATISTICS
-from dpdist.release.context import Context, silent
-from dpdist.release.means import check_means
-from dpdist.release.plan import Plan, plan
-from dpdist.release.story import Release, release
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.statistics.statistic_registry import STATISTICS
+from dpdist.storage.array_store import Store
 
 Content = dict[str, Any]
 """What a spec says."""

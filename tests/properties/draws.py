@@ -12,14 +12,14 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.grids.adaptive import TOTALS_FROM, AdaptiveGrid, interval_costs
-from dpdist.grids.base import Grid
-from dpdist.grids.rounds import RoundsGrid
-from dpdist.privacy import choosing, keys, sampler
-from dpdist.privacy.quantiles import CHOICES
-from dpdist.release.preliminary import Preliminary
-from dpdist.release.private_bound import BoundChoice, GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
-from dpdist.release.private_choices import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.measurement.adaptive.aim import RoundsGrid
+from dpdist.measurement.adaptive.dawa import TOTALS_FROM, AdaptiveGrid, interval_costs
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.planner.bound_selection import BoundChoice, GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
+from dpdist.planner.budgeted_step import Preliminary
+from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.privacy import exponential_mechanism, keys, sampler
+from dpdist.privacy.private_quantiles import CHOICES
 
 Addresses = tuple[int, int]
 """From the first up to the last one, which is not among them."""
@@ -66,7 +66,7 @@ class Draws:
 @contextmanager
 def recorded() -> Iterator[Draws]:
     """Every read of a key's addresses, wherever it is made from: the two functions that derive numbers from a key are under it."""
-    found, derive, sample, uniform = Draws(), keys.release_key, sampler.samples, choosing._uniform
+    found, derive, sample, uniform = Draws(), keys.release_key, sampler.samples, exponential_mechanism._uniform
 
     def derived(root: Any, **named: Any) -> Any:
         key = derive(root, **named)
@@ -79,7 +79,7 @@ def recorded() -> Iterator[Draws]:
 
     def chosen(key: bytes, number: int, bits: int) -> int:
         reads = found.reads[bytes(key), "choice"]
-        if bits > choosing.FIRST_BITS:  # further digits of the number that was read last
+        if bits > exponential_mechanism.FIRST_BITS:  # further digits of the number that was read last
             assert reads[-1] == (number, number + 1)
         else:
             reads.append((number, number + 1))
@@ -88,7 +88,7 @@ def recorded() -> Iterator[Draws]:
     with (
         mock.patch.object(keys, "release_key", derived),
         mock.patch.object(sampler, "samples", sampled),
-        mock.patch.object(choosing, "_uniform", chosen),
+        mock.patch.object(exponential_mechanism, "_uniform", chosen),
     ):
         yield found
 

@@ -14,9 +14,9 @@ import pyarrow.parquet
 import yaml
 
 from dpdist.errors import DpdistError
-from dpdist.mechanisms.registry import REGISTRY
-from dpdist.quantities.registry import STATISTICS
+from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.spec import Job, load
+from dpdist.statistics.statistic_registry import STATISTICS
 
 Content = dict[str, Any]
 """What a spec, or a part of it, says."""

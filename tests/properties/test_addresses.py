@@ -13,28 +13,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.arrays.vector import Held, Vector
-from dpdist.grids.base import Noisy
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.privacy.distributions import Kind
+from dpdist import engine
+from dpdist.arrays.lazy_vector import Held, Vector
+from dpdist.measurement.integer_measurement import Noisy
+from dpdist.pipeline import release_run
+from dpdist.pipeline.measure import draw
+from dpdist.pipeline.release_run import Release
+from dpdist.planner.bound_selection import GroupsChoice, RecordsChoice
+from dpdist.planner.domain_selection import EdgesChoice, NameSelection
+from dpdist.planner.preprocessing_steps import MADE, found_before
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release import story
-from dpdist.release.chosen import MADE, found_before
-from dpdist.release.context import Context, silent
-from dpdist.release.measure import draw
-from dpdist.release.private_bound import GroupsChoice, RecordsChoice
-from dpdist.release.private_choices import EdgesChoice, NameSelection
-from dpdist.release.story import Release
-from dpdist.release.workspace import StoredVector
+from dpdist.privacy.noise_distributions import Kind
+from dpdist.runtime.context import Context, silent
+from dpdist.runtime.stored_vectors import StoredVector
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.often import always
+from tests.pipeline.test_found_in_turn import asked, purchases
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
 from tests.properties.draws import PURPOSES, Draws, owned_by, recorded
 from tests.readers import measured as exact_values
-from tests.release.test_found_in_turn import asked, purchases
 
 SHARDS = 4
 """Of every measurement here, the last one shorter where rows do not divide."""
@@ -68,7 +68,7 @@ def run(path: Path, home: Path) -> tuple[Release, dict[str, Any]]:
         return handed[name]
 
     context = Context(home, Store(home / "store"), engine.inline(), silent)
-    return story.release(context, load(path), step=step), handed
+    return release_run.release(context, load(path), step=step), handed
 
 
 CASES: dict[str, dict[str, Any]] = {

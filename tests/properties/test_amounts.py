@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from dpdist import engine
 from dpdist.errors import OutOfMemory
-from dpdist.grids.base import answer_bytes
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.measurement.integer_measurement import answer_bytes
+from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
+from dpdist.planner import memory_estimate
+from dpdist.planner.release_plan import plan, stage_memory
 from dpdist.privacy.accounting import SLACK_DENOMINATOR, Cap, Loss, gaussian_scale, gaussian_slack
-from dpdist.release import memory
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan, stage_memory
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.workloads import prefix
 from tests import small
 
@@ -102,13 +102,13 @@ def test_the_scale_is_the_least_that_keeps_rho(square: int, rho: Fraction) -> No
 
 
 def test_a_stage_may_take_all_of_its_memory_and_not_a_byte_more() -> None:
-    fits = memory.StageMemory("answer", 100, 100, True)
-    memory.check([fits, replace(fits, stage="publish", bytes=1)], "take fewer")
+    fits = memory_estimate.StageMemory("answer", 100, 100, True)
+    memory_estimate.check([fits, replace(fits, stage="publish", bytes=1)], "take fewer")
     for number in range(2):
         plan = [replace(fits, stage="count"), replace(fits, stage="answer")]
         plan[number] = replace(plan[number], bytes=101)
         with pytest.raises(OutOfMemory, match=f"{plan[number].stage}.*take fewer"):
-            memory.check(plan, "take fewer")
+            memory_estimate.check(plan, "take fewer")
 
 
 CASES: dict[str, tuple[dict[str, Any], int]] = {
@@ -130,7 +130,7 @@ def test_what_answering_is_given(case: str, home: Path) -> None:
     assert [name for name in stages if stages[name].on_workers] == ["count", "answer"]  # the others are this process's
     given = 3 * inverse + 3 * (8 * 12 * 12 + 2**20)  # 12 queries of 12 cells, and a MiB beside each block
     assert stage.bytes == given
-    memory.check([replace(stage, limit=given)], "")
+    memory_estimate.check([replace(stage, limit=given)], "")
     with pytest.raises(OutOfMemory):
-        memory.check([replace(stage, limit=given - 1)], "")
+        memory_estimate.check([replace(stage, limit=given - 1)], "")
     assert answer_bytes(prefix(2**14), 0) == 3 * ROW_BLOCK_BYTES  # no more than a block, however many queries

@@ -12,9 +12,9 @@ from hypothesis import strategies as some
 from dpdist.domain import Attribute, Domain
 from dpdist.operators import Dense, Kronecker, ListedRanges, Operator
 from dpdist.workloads import Workload, integer_basis, marginals, predicates, union
-from dpdist.workloads.basis import column_codes
-from dpdist.workloads.products import listed_marginals
-from dpdist.workloads.ranges import cdf, ranges_of
+from dpdist.workloads.integer_basis import column_codes
+from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.range_workloads import cdf, ranges_of
 
 DOMAIN = Domain(
     (

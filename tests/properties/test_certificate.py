@@ -17,7 +17,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dpdist.page import report
+from dpdist.publish import release_folder
 from tests import small
 
 UNIT = 2**30
@@ -295,7 +295,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
             patch.chdir(home.parent / "work")
             done = small.run(small.write(home.parent / "data", table=records(), **changes), home)
             assert (done.tally.dropped, done.tally.clipped) == ((0, CLIPPED) if "clip" in case else (DROPPED, 0))
-            table, certificate = report.load(Path(done.folder))
+            table, certificate = release_folder.load(Path(done.folder))
             assert certificate == json.loads((Path(done.folder) / "release.json").read_text())
             out[case] = {"certificate": certificate, "errors": table["standard_error"].to_numpy()}
     return out

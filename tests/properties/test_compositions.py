@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.quantities.base import Distances, PersonsByGroup
-from dpdist.quantities.sums import Shares
-from dpdist.release import verification
-from dpdist.spec import Job, checks, load
+from dpdist.pipeline import release_audit
+from dpdist.spec import Job, consistency_checks, load
 from dpdist.stability import Distance
+from dpdist.statistics.statistic import Distances, PersonsByGroup
+from dpdist.statistics.sum_statistics import Shares
 from tests.often import first_of
 from tests.properties.compositions import (
     AMOUNTS,
@@ -98,12 +98,12 @@ def test_whatever_is_combined_is_verified(seed: int, tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def found_in(row: Choice, folder: Path) -> Iterator[verification.Finding]:
+def found_in(row: Choice, folder: Path) -> Iterator[release_audit.Finding]:
     """What a verification of a release of chosen parts finds."""
     folder.mkdir()
     assert released(row, folder).charged
     assert (folder / "published" / "index.html").is_file()
-    return verification.Verification(context_of_all().store, context_of_all().ledger, folder).release(folder.name)
+    return release_audit.Verification(context_of_all().store, context_of_all().ledger, folder).release(folder.name)
 
 
 @pytest.mark.parametrize("choice", [{"queries": "filters around a count"}, {"quantities": "persons by group"}])
@@ -125,8 +125,8 @@ def test_a_pair_that_is_refused_without_need_is_found(monkeypatch: pytest.Monkey
         if job.measured.sums and job.source.records.counts is not None:
             raise InvalidInput("'sums' go without 'counts'")
 
-    true = checks._check_array
-    monkeypatch.setattr(checks, "_check_array", lambda job: (true(job), needless(job)))
+    true = consistency_checks._check_array
+    monkeypatch.setattr(consistency_checks, "_check_array", lambda job: (true(job), needless(job)))
     choice = {"quantities": "sums", "sources": "counts in files"}
     found = refusal(choice)
     assert found is not None

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from scipy.stats import norm
 
-from dpdist.grids.answers import Answers
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
-from dpdist.page.content import decimals_of
-from dpdist.release import story
-from dpdist.release.answers import answer as answers_of
-from dpdist.release.context import Context, silent
-from dpdist.sizes import Sizes
+from dpdist import engine
+from dpdist.content.release_content import decimals_of
+from dpdist.pipeline import release_run
+from dpdist.pipeline.query_answers import answer as answers_of
+from dpdist.publish import release_folder
+from dpdist.reconstruction.answer_vectors import Answers
+from dpdist.runtime.context import Context, silent
+from dpdist.size_limits import Sizes
 from dpdist.spec import load
-from dpdist.spec.output import PostprocessSpec
+from dpdist.spec.sections.output import PostprocessSpec
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.often import always
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
@@ -108,9 +108,9 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         handed[name] = work()
         return handed[name]
 
-    done = story.release(context, load(path), step=step)
+    done = release_run.release(context, load(path), step=step)
     answer, error, half = columns(done.columns)
-    table = report.load(done.folder)[0]
+    table = release_folder.load(done.folder)[0]
     low, high = (table[name].to_numpy(zero_copy_only=False) for name in ("low_95", "high_95"))
     digit = 10.0 ** -decimals_of(done.columns.error)
     if mechanism == "dawa":

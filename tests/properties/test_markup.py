@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpdist import engine
 from dpdist.arrays import Constant, Held
-from dpdist.machine import engine
-from dpdist.machine.objects import place_at
-from dpdist.machine.store import Store
-from dpdist.page import report
-from dpdist.page.content import Content
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.content.release_content import Content
+from dpdist.planner.release_plan import plan
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
+from dpdist.storage.objects import place_at
 from dpdist.workloads import Workload
 from tests import small
 from tests.page.test_page import browser, page
@@ -73,7 +73,7 @@ def published(home: Path) -> Path:
         half_width=Constant(3.92, size),
         certificate={**planned.certificate(), "release": RELEASE, "dataset": RELEASE},
     )
-    folder = report.write(content, place_at(home.parent / "out"), small.Seal()).given
+    folder = release_folder.write(content, place_at(home.parent / "out"), small.Seal()).given
     assert isinstance(folder, Path)
     return folder
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict, StoreError
-from dpdist.grids.base import Grid
-from dpdist.grids.dense import DenseGrid
-from dpdist.machine.store import Store
-from dpdist.privacy import database as tables
-from dpdist.privacy.ledger import opened
-from dpdist.release import measure
-from dpdist.release.drawing import noisy_array
-from flows import release as flow
+from dpdist.measurement.dense_measurement import DenseGrid
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.pipeline import measure
+from dpdist.pipeline.distributed_noise import noisy_array
+from dpdist.privacy.ledger import database as tables
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.storage.array_store import Store
+from flows.prefect import release_flow as flow
 from tests import small
 from tests.often import first_of
 from tests.small import run
@@ -174,7 +174,7 @@ def test_one_noise_is_never_on_two_grids(home: Path, monkeypatch: pytest.MonkeyP
 
 def test_every_part_of_what_is_drawn_decides_the_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same salt, same root: another grid, another scale, other records or another spec draw from another key."""
-    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
+    monkeypatch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
     (home / "root.key").write_text("5c" * 32 + "\n")
     keys: list[bytes] = []
     draw = measure.draw

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dpdist.asking.published import published
 from dpdist.errors import DpdistError, InvalidInput
-from dpdist.machine.objects import place_at
-from dpdist.privacy.charges import PRELIMINARIES
-from dpdist.release.plan import plan
-from dpdist.release.story import release
-from dpdist.release.verification import Verification
+from dpdist.pipeline.release_audit import Verification
+from dpdist.pipeline.release_run import release
+from dpdist.planner.release_plan import plan
+from dpdist.privacy.ledger.charges import PRELIMINARIES
+from dpdist.query.published_release import published
 from dpdist.spec import load
-from dpdist.spec.model import json_schema
-from flows import cli
+from dpdist.spec.release_spec import json_schema
+from dpdist.storage.objects import place_at
+from flows.commands import cli
 from tests.often import first_of
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
@@ -39,11 +39,11 @@ NOT_DRAWN = {
     "domain.*.map.property": "outlines of one's own",
     "output.folder": "where the test looks",
     "output.to": "warehouses (tests/warehouse)",
-    "postprocess.consistent_with": "another release (tests/release/test_release.py)",
-    "records.iceberg": "a catalogue (tests/records/test_extracts.py)",
+    "postprocess.consistent_with": "another release (tests/pipeline/test_release.py)",
+    "records.iceberg": "a catalogue (tests/extracts/test_table_extracts.py)",
     "site.font_file": "a file of a font (tests/page/test_appearance.py)",
     "site.logo": "a picture (tests/page/test_appearance.py)",
-    "stream.extended_from": "an earlier part of a series (tests/release/test_extended_stream.py)",
+    "stream.extended_from": "an earlier part of a series (tests/pipeline/test_extended_stream.py)",
 }
 """Fields of specs that no draw has, and why."""
 

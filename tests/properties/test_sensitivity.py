@@ -15,18 +15,18 @@ import pytest
 
 from dpdist import strategies
 from dpdist.domain import Attribute, Domain, Layout
-from dpdist.grids import columns
-from dpdist.grids.adaptive import adaptive_grid, best_tree, interval_costs, reduced
-from dpdist.grids.base import Norm
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.engine import inline
+from dpdist.measurement.adaptive.dawa import adaptive_grid, best_tree, interval_costs, reduced
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.measurement.sensitivity import column_norms
 from dpdist.operators import Dense, ListedRanges
 from dpdist.privacy.accounting import Loss
-from dpdist.sizes import Sizes
+from dpdist.size_limits import Sizes
+from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy
 from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import marginals, prefix, union
-from dpdist.workloads.filters import filtered, running_sum, window
+from dpdist.workloads.time_filters import filtered, running_sum, window
 from tests.oracles import brute_force_sensitivity
 from tests.readers import filter_of, measured
 
@@ -98,7 +98,7 @@ def test_the_bound_without_comparing_pairs_holds_too(norm: Norm) -> None:
     mixing = np.array([[5, -5, 1], [3, -3, 0]])
     base = Dense(np.eye(3))
     worst = brute_force_sensitivity(mixing, "replace-one", 1, power=1 if norm == "l1" else 2)
-    measure = columns.l1_sensitivity if norm == "l1" else columns.sensitivity_squared
+    measure = column_norms.l1_sensitivity if norm == "l1" else column_norms.sensitivity_squared
     assert worst <= measure(mixing, base, "replace-one") <= worst + 1  # compared in floating point, rounded up
     none = Sizes(pair_cells=1, pair_work=1)
     assert measure(mixing, base, "replace-one", none) >= worst

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
+from dpdist.domain.numeric_columns import DEVIATION, PRESENT, SQUARE
 from dpdist.operators import Matrix
-from dpdist.quantities.base import Estimated, Range, Statistic
-from dpdist.quantities.intervals import fieller, ratio_error
-from dpdist.quantities.registry import STATISTICS
 from dpdist.spec import load
+from dpdist.statistics.ratio_intervals import fieller, ratio_error
+from dpdist.statistics.statistic import Estimated, Range, Statistic
+from dpdist.statistics.statistic_registry import STATISTICS
 from tests import small
 
 
@@ -61,7 +61,7 @@ def table() -> pa.Table:
 
 
 def test_it_is_planned_released_certified_shown_and_asked(home: Path) -> None:
-    from flows.cli import app
+    from flows.commands.cli import app
 
     done = small.run(small.write(home.parent / "data", table=table(), **ASKED), home)
     assert done.charged

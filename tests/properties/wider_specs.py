@@ -18,8 +18,8 @@ import pyarrow.parquet
 import yaml
 
 from dpdist.errors import DpdistError
-from dpdist.quantities.registry import STATISTICS
 from dpdist.spec import load
+from dpdist.statistics.statistic_registry import STATISTICS
 from tests.properties.random_specs import Content, Draw, Kind
 from tests.properties.wider_values import WIDER_KINDS
 

@@ -20,15 +20,15 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
-from dpdist.privacy.ledger import opened
-from dpdist.release.context import running, silent
-from dpdist.release.trades import compared
-from dpdist.session import PlannedRelease, planned
+from dpdist.planner.bound_tradeoffs import compared
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.runtime.context import running, silent
+from dpdist.session import PlannedRelease, planned_release
 from dpdist.spec import assumed, load
-from dpdist.spec.found_first import LeftOut
+from dpdist.spec.preprocessing_budget import LeftOut
 from tests import small
 from tests.often import always, first_of
-from tests.release.test_trades import ASKED
+from tests.planner.test_bound_tradeoffs import ASKED
 
 KNOWN = "known4711"
 
@@ -85,10 +85,10 @@ def test_errors_come_true_and_the_spec_comes_back(home: Path, name: str) -> None
 
 def test_errors_of_too_many_queries_are_not_computed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = PLANS["tables"](session())
-    monkeypatch.setattr("dpdist.release.predicted.MOST_QUERIES", 70)
+    monkeypatch.setattr("dpdist.planner.error_prediction.MOST_QUERIES", 70)
     with pytest.raises(InvalidInput, match="errors are predicted of up to 70 queries, found 83"):
         planned.errors  # noqa: B018
-    monkeypatch.setattr("dpdist.release.predicted.MOST_QUERIES", 83)
+    monkeypatch.setattr("dpdist.planner.error_prediction.MOST_QUERIES", 83)
     assert planned.errors.groups
 
 
@@ -317,10 +317,10 @@ def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: p
     shows: Any = types.ModuleType("IPython.display")
     shows.HTML = str
     shows.display = lambda html, display_id: types.SimpleNamespace(update=shown.append)
-    assert planned.shown() is silent
+    assert planned_release.shown() is silent
     monkeypatch.setitem(sys.modules, "ipykernel", shows)
     monkeypatch.setitem(sys.modules, "IPython.display", shows)
-    tell = planned.shown()
+    tell = planned_release.shown()
     for stage in ("extract", "count", "answer"):
         tell(stage, "3 of 17 blocks")
     assert all(stage in shown[-1] for stage in ("extract", "count"))

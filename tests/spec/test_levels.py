@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpdist.content import table_rows
 from dpdist.domain import Attribute, even_edges
-from dpdist.domain.times import Every, Times
+from dpdist.domain.calendar import Every, Times
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.page import rows
-from dpdist.page.words import Words, titles
-from dpdist.release.certificate import method
+from dpdist.page.headings import Words, titles
+from dpdist.planner.certificate import method
 from dpdist.spec import Job, load
-from dpdist.spec.attributes.base import level_of
+from dpdist.spec.attributes.attribute_kind import level_of
 from tests import small
 
 
@@ -76,7 +76,7 @@ def test_hours_lie_in_days_and_months_in_years() -> None:
 def test_steps_that_are_no_parts_are_refused(
     attribute: Attribute, every: Every, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdist.spec.attributes.base.MOST_STEPS", 32)
+    monkeypatch.setattr("dpdist.spec.attributes.attribute_kind.MOST_STEPS", 32)
     with pytest.raises(InvalidInput, match=told):
         level_of(attribute, "a", every)
 
@@ -109,7 +109,7 @@ def test_titles_of_levels_stand_on_the_page_and_change_no_digest(tmp_path: Path)
     assert facts["attributes"]["work"]["level_titles"] == {"side": "Side of the river"}
     words = Words("people", facts["attributes"])
     assert words.heading("side x sex", words.names).startswith("Side of the river and ")
-    assert rows.titled({"query": "side west, sex m", "side": "west", "sex": "m"}, titles(facts), {}).startswith(
+    assert table_rows.titled({"query": "side west, sex m", "side": "west", "sex": "m"}, titles(facts), {}).startswith(
         "Side of the river west, "
     )
 

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from dpdist import strategies, verify
 from dpdist.domain import Layout
+from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.pipeline.histogram import count
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.release.context import Context, silent
-from dpdist.release.count import count
-from dpdist.release.plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import Job, load
+from dpdist.storage.array_store import Store
 from dpdist.workloads import explicit, union
 from tests import small
 
@@ -70,7 +70,7 @@ def test_the_optimum_is_that_over_all_pairs(asked: dict[str, Any], pairs: list[A
 
 
 def test_a_release_of_relations_is_right_certified_shown_and_verified(home: Path) -> None:
-    from flows.cli import app
+    from flows.commands.cli import app
 
     table = records()
     asked = [
@@ -221,7 +221,7 @@ def test_relations_are_refused_with_the_line_and_what_is_allowed(
 
 def test_running_sums_ask_what_prefixes_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
-    ranges = importlib.import_module("dpdist.workloads.ranges")  # the package has a function of that name
+    ranges = importlib.import_module("dpdist.workloads.range_workloads")  # the package has a function of that name
     monkeypatch.setattr(ranges, "PREFIXES", 18)
     sums = job({"of": DIFFERENCE, "by": ["sex"]}).workload.queries
     assert type(sums.blocks[0].factors[-1]) is not type(prefixes.blocks[0].factors[-1])

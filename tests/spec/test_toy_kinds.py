@@ -17,21 +17,21 @@ from typer.testing import CliRunner
 from docs.generate import spec_page
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec
-from dpdist.quantities.registry import STATISTICS
-from dpdist.records.column_types import ColumnType
-from dpdist.records.columns import Column
-from dpdist.records.extracts import Query, RecordTable
-from dpdist.sizes import SIZES, Sizes
-from dpdist.spec import explained, json_schema, load
+from dpdist.extracts.table_extracts import Query, RecordTable
+from dpdist.size_limits import SIZES, Sizes
+from dpdist.sources.column_types import ColumnType
+from dpdist.sources.file_columns import Column
+from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.attributes import ATTRIBUTES
-from dpdist.spec.attributes.base import Values
-from dpdist.spec.outline import Stated, outline
+from dpdist.spec.attributes.attribute_kind import Values
+from dpdist.spec.load import check_many_periods
 from dpdist.spec.queries import QUERIES
-from dpdist.spec.queries.base import OverOrder
-from dpdist.spec.queries.series import FILTERS, FilterKind
-from dpdist.spec.reading import check_many_periods
-from dpdist.spec.sources import LOCATIONS, Location
-from dpdist.spec.values import SpecPart
+from dpdist.spec.queries.filter_kinds import FILTERS, FilterKind
+from dpdist.spec.queries.query_kind import OverOrder
+from dpdist.spec.sections.sources import LOCATIONS, Location
+from dpdist.spec.spec_template import Stated, outline
+from dpdist.spec.value_types import SpecPart
+from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.workloads import Filter, Workload, predicates
 from tests import small
 
@@ -107,13 +107,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ]
     for family, kind in lines:
         monkeypatch.setitem(family.kinds, kind.key(), kind)  # the one line
-    explained._schema.cache_clear()
+    error_messages._schema.cache_clear()
     yield
-    explained._schema.cache_clear()
+    error_messages._schema.cache_clear()
 
 
 def test_a_kind_of_queries_is_planned_released_certified_and_shown(home: Path) -> None:
-    from flows.cli import app
+    from flows.commands.cli import app
 
     asked = [{**EVERY, "weight": 2}, {"cdf": {"of": "age"}}]
     done = small.run(small.write(home.parent / "data", domain=AGES, workload=asked), home)

@@ -13,17 +13,17 @@ import pytest
 from pydantic import Field
 
 from docs.generate import spec_page
+from dpdist import engine
 from dpdist.errors import InvalidSpec, StoreError
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
-from dpdist.privacy.ledger import opened
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan, stage_memory
-from dpdist.spec import explained, json_schema, load
+from dpdist.planner.release_plan import plan, stage_memory
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context, silent
+from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import PublishedRows, TargetKind
-from dpdist.spec.values import PathText
+from dpdist.spec.targets.warehouse import PublishedRows, TargetKind
+from dpdist.spec.value_types import PathText
+from dpdist.storage.array_store import Store
 from tests import small
 
 
@@ -52,9 +52,9 @@ class ToLines(TargetKind):
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(TARGETS.kinds, ToLines.key(), ToLines)  # the one line
-    explained._schema.cache_clear()
+    error_messages._schema.cache_clear()
     yield
-    explained._schema.cache_clear()
+    error_messages._schema.cache_clear()
 
 
 def to(folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lin
     done, _ = (small.run(path, home, step=step) for _ in range(2))
     assert steps[-1] == "deliver"
     rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    table, certificate = report.load(Path(done.folder))
+    table, certificate = release_folder.load(Path(done.folder))
     assert [row["answer"] for row in rows] == table["answer"].to_pylist()
     assert {row["release"] for row in rows} == {certificate["release"]}
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpdist.grids.base import Norm
-from dpdist.release.plan import Plan
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.planner.release_plan import Plan
 
 
 def squared_length(change: np.ndarray, norm: Norm) -> int:

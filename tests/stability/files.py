@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from dpdist.counting.person_histograms import RecordsInParts
 from dpdist.domain import Domain
-from dpdist.machine.engine import Engine
-from dpdist.machine.store import Store
-from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.records.beyond import RecordsInParts
-from dpdist.records.sources import Source
+from dpdist.engine import Engine
+from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.sources.record_sources import Source
+from dpdist.storage.array_store import Store
 
 Record = tuple[str, int | None, str | None]
 """Person, a whole number ``a`` and a category ``b``; either may be missing or outside the domain."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.counting import person_histograms as counting
 from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
-from dpdist.domain.amounts import Amounts
+from dpdist.domain.numeric_columns import Amounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.beyond import UNIT, Beyond, beyond
-from dpdist.privacy.protection import Protection
-from dpdist.records import beyond as counting
-from dpdist.records import sources
+from dpdist.privacy.noisy_truncation_loss import UNIT, Beyond, beyond
+from dpdist.privacy.privacy_unit import Protection
+from dpdist.sources import record_sources
 from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
@@ -44,7 +44,7 @@ def rule_of(bounds: dict[str, Any], neighbours: Any, budget: Loss) -> Beyond:
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir(parents=True)
     bounds = BOUNDS[name]
-    source = sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
+    source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
     return counting.beyond_bounds(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
 

@@ -19,23 +19,23 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.lazy_vector import Held, held
 from dpdist.domain import Domain, Layout
-from dpdist.grids.adaptive import AdaptiveGrid
-from dpdist.grids.adaptive import measured as measured_by_dawa
-from dpdist.grids.base import Counts
-from dpdist.grids.rounds import Rounds, rounds_grid
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.engine import inline
+from dpdist.measurement.adaptive.aim import Rounds, rounds_grid
+from dpdist.measurement.adaptive.dawa import AdaptiveGrid
+from dpdist.measurement.adaptive.dawa import measured as measured_by_dawa
+from dpdist.measurement.integer_measurement import Counts
 from dpdist.operators import Matrix
+from dpdist.pipeline import measure
+from dpdist.pipeline.histogram import count
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.release import measure
-from dpdist.release.context import Context, silent
-from dpdist.release.count import count
-from dpdist.release.plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.workloads import marginals
 from tests import small
 from tests.often import always

@@ -23,16 +23,16 @@ import pytest
 import yaml
 from pyiceberg.utils.config import Config
 
+from dpdist.counting.contribution_bounding import PersonKey, person_hashes
+from dpdist.counting.record_cells import cells_of, tables_of
+from dpdist.engine import inline
 from dpdist.errors import DpdistError
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.pipeline.histogram import as_read
 from dpdist.privacy import keys
-from dpdist.records.persons import PersonKey, person_hashes
-from dpdist.records.rows import cells_of, tables_of
-from dpdist.records.sources import partitions_of, write_records
-from dpdist.release.context import Context, silent
-from dpdist.release.count import as_read
+from dpdist.runtime.context import Context, silent
+from dpdist.sources.record_sources import partitions_of, write_records
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.often import always
 from tests.postgres import Server

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.counting import contribution_bounding, person_histograms
 from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
-from dpdist.domain.amounts import Amounts
+from dpdist.domain.numeric_columns import Amounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.bounds import UNIT_BITS, CountsBySize, counts_by_size
-from dpdist.privacy.protection import Protection
-from dpdist.records import beyond, persons, sources
+from dpdist.privacy.contribution_histogram import UNIT_BITS, CountsBySize, counts_by_size
+from dpdist.privacy.privacy_unit import Protection
+from dpdist.sources import record_sources
 from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
@@ -27,8 +28,8 @@ FILE: Data = BASE + tuple(("w", number % 3, "x") for number in range(7))
 def binned(data: Data, folder: Path, form: Any = as_parquet, *, groups: bool = False) -> np.ndarray:
     """Persons by bin, with the records or groups of whoever has more than the largest number counted as so many."""
     folder.mkdir(parents=True)
-    source = sources.source_of(form(data, folder), columns={}, **small.whose("who", most_records=MOST))
-    found = beyond.records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
+    source = record_sources.source_of(form(data, folder), columns={}, **small.whose("who", most_records=MOST))
+    found = person_histograms.records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
@@ -60,10 +61,10 @@ RECORDS: dict[str, dict[str, Any]] = {
 def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_parquet, *, below: int = 0) -> np.ndarray:
     """Records that count by their amount, up to four steps, and from so many beneath zero."""
     folder.mkdir(parents=True)
-    source = sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
+    source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
     column = amounts_attribute("a", Amounts(Fraction(-below), Fraction(1), MOST + below), DROP)
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
-    found = beyond.counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)
+    found = person_histograms.counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove", below=below).binned(found.counts)
 
 
@@ -139,14 +140,14 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
 
 def test_a_person_in_several_bins_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had a person as many keys as batches, one person would move two bins."""
-    monkeypatch.setattr(persons, "person_hashes", _by_place)
+    monkeypatch.setattr(contribution_bounding, "person_hashes", _by_place)
     protection = Protection.from_facts({"neighbours": "add-remove", "most_records": MOST, "person": "who"})
     base = binned(FILE, tmp_path / "base", as_folder)
     moved = [binned(data, tmp_path / str(n), as_folder) - base for n, data in enumerate(changed(FILE, protection))]
     assert max(int((each**2).sum()) for each in moved) > 1
 
 
-PERSON_HASHES = persons.person_hashes
+PERSON_HASHES = contribution_bounding.person_hashes
 
 
 def _by_place(table: Any, source: Any, partition: Any, place: int, key: Any) -> Any:

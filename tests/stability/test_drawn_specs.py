@@ -20,12 +20,12 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from dpdist.engine import inline
 from dpdist.errors import InvalidInput, UnknownValue
-from dpdist.machine.engine import inline
-from dpdist.privacy.protection import ProtectedPersons, Protection
-from dpdist.release.count import count
-from dpdist.release.means import check_means
-from dpdist.release.plan import Plan, plan
+from dpdist.pipeline.histogram import count
+from dpdist.planner.derived_statistics import check_means
+from dpdist.planner.release_plan import Plan, plan
+from dpdist.privacy.privacy_unit import ProtectedPersons, Protection
 from dpdist.spec import load
 from tests.often import first_of
 from tests.properties.compositions import context_of_all

@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.counting import contribution_bounding, histogram_counting
 from dpdist.domain import Layout
-from dpdist.grids.adaptive import interval_costs, longest
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store, StoredArray
+from dpdist.engine import inline
+from dpdist.measurement.adaptive.dawa import interval_costs, longest
+from dpdist.pipeline import histogram
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.quantities.base import Distances, RecordCounts
-from dpdist.records import counting, persons, sources
-from dpdist.release import count
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.runtime.context import Context, silent
+from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.stability import Distance
+from dpdist.statistics.statistic import Distances, RecordCounts
+from dpdist.storage.array_store import Store, StoredArray
 from tests import small
 from tests.readers import measured
 from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed, tells
@@ -101,10 +102,10 @@ class Pipeline:
             folder.mkdir()
             where = FORMS[form][0](data, folder)
             column = "n" if form == "counts, clip" else None
-            source = sources.source_of(
+            source = record_sources.source_of(
                 where, columns={}, **small.whose(protection.person, most_records=protection.most_records, counts=column)
             )
-            found, _ = counting.count(
+            found, _ = histogram_counting.count(
                 source,
                 spec.measured.domain,
                 self.store,
@@ -120,7 +121,7 @@ class Pipeline:
         """What is measured, without noise."""
         context = Context(self.folder, self.store, self.engine, silent)
         around = plan.job.measured.around
-        near = counts if around is None else count._distances(context, counts, around)
+        near = counts if around is None else histogram._distances(context, counts, around)
         key = (plan.grid.digest, near.digest)
         if key not in self.measured:
             values = measured(self.store, self.engine, plan.grid, near, plan.layout)
@@ -287,14 +288,14 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":
-        first_of_each = persons.first_of_each
-        monkeypatch.setattr(persons, "first_of_each", lambda rows, most: first_of_each(rows, most + 1))
+        first_of_each = contribution_bounding.first_of_each
+        monkeypatch.setattr(contribution_bounding, "first_of_each", lambda rows, most: first_of_each(rows, most + 1))
     elif fault == "the bound is forgotten":
         made = plan.grid
         plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))
     elif fault == "numbers doubled":
-        rows = counting.counted_rows
-        monkeypatch.setattr(counting, "counted_rows", lambda *given: (rows(*given)[0], 2 * rows(*given)[1]))
+        rows = histogram_counting.counted_rows
+        monkeypatch.setattr(histogram_counting, "counted_rows", lambda *given: (rows(*given)[0], 2 * rows(*given)[1]))
     else:
         positions = Layout.positions
 

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.counting import contribution_bounding, histogram_counting
+from dpdist.counting.contribution_bounding import HASHED, first_of_groups
 from dpdist.domain import Attribute, Domain, amounts_attribute
-from dpdist.domain.amounts import Amounts
-from dpdist.grids import dense
-from dpdist.grids.dense import DenseGrid
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.domain.numeric_columns import Amounts
+from dpdist.engine import inline
+from dpdist.measurement import dense_measurement
+from dpdist.measurement.dense_measurement import DenseGrid
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.quantities import base
-from dpdist.records import counting, persons, sources
-from dpdist.records.persons import HASHED, first_of_groups
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.runtime.context import Context, silent
+from dpdist.sources import record_sources
 from dpdist.spec import load
+from dpdist.statistics import statistic
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
@@ -50,13 +51,13 @@ def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: An
 def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir()
     person = made.job.source.records.person
-    source = sources.source_of(
+    source = record_sources.source_of(
         form(data, folder),
         columns={},
         **small.whose("who", most_records=person.most_records, most_groups=person.most_groups),
     )
     store = Store(folder / "store")
-    stored, _ = counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
+    stored, _ = histogram_counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
     return np.asarray(store.read(stored))
 
 
@@ -92,13 +93,13 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["groups are forgotten", "records of a group are forgotten"])
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    true = persons.first_of_groups
+    true = contribution_bounding.first_of_groups
     forgotten = {"groups are forgotten": (99, None), "records of a group are forgotten": (None, 99)}[fault]
 
     def wrong(rows: np.ndarray, group: np.ndarray, groups: int, most: int) -> np.ndarray:
         return true(rows, group, forgotten[0] or groups, forgotten[1] or most)
 
-    monkeypatch.setattr(persons, "first_of_groups", wrong)
+    monkeypatch.setattr(contribution_bounding, "first_of_groups", wrong)
     made = planned(tmp_path, "add-remove", 2, 1)
     base = cells(FILE, tmp_path / "base", made)
     moved = [
@@ -154,7 +155,7 @@ FAULTS = ("groups of totals are forgotten", "persons count with all records")
 
 @pytest.mark.parametrize("fault", ["tables are added up", *(pytest.param(each, marks=pytest.mark.slow) for each in FAULTS)])
 def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    true = persons.first_of_groups
+    true = contribution_bounding.first_of_groups
 
     def wrong(rows: np.ndarray, group: np.ndarray, groups: int, most: int) -> np.ndarray:
         totals = bool(np.isin(group, (2, 5, 8, 9, 10, 11)).any())
@@ -163,9 +164,9 @@ def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
         return true(rows, group, 99, 1) if fault == "groups of totals are forgotten" else true(rows, group, groups, 99)
 
     if fault == "tables are added up":  # as if a person in l groups of one table were in no other one
-        monkeypatch.setattr(base.PersonsByGroup, "stability", lambda self, moved: self.of.stability(moved))
+        monkeypatch.setattr(statistic.PersonsByGroup, "stability", lambda self, moved: self.of.stability(moved))
     else:
-        monkeypatch.setattr(persons, "first_of_groups", wrong)
+        monkeypatch.setattr(contribution_bounding, "first_of_groups", wrong)
     made = in_all(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
@@ -190,12 +191,12 @@ def test_persons_by_levels_move_by_what_the_grid_was_told(tmp_path: Path, neighb
 @pytest.mark.parametrize("fault", ["the bound of a level is forgotten", "a level is forgotten"])
 def test_levels_that_forget_something_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     if fault == "a level is forgotten":
-        true = base.PersonsByGroup.stability
+        true = statistic.PersonsByGroup.stability
         monkeypatch.setattr(
-            base.PersonsByGroup, "stability", lambda self, moved: true(replace(self, groups=self.groups[:-1]), moved)
+            statistic.PersonsByGroup, "stability", lambda self, moved: true(replace(self, groups=self.groups[:-1]), moved)
         )
     else:
-        monkeypatch.setattr(persons, "within", lambda source, domain, table: source)
+        monkeypatch.setattr(contribution_bounding, "within", lambda source, domain, table: source)
     made = in_all(tmp_path, "add-remove", 3, **BY_LEVELS)
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
@@ -225,8 +226,8 @@ def test_a_group_is_one_whatever_the_amounts_of_its_records_are(groups: int, mos
     domain = Domain((Attribute("b", categories=("x", "y")), amounts))
     rows = np.zeros(3, dtype=HASHED)
     rows["cell"] = [0, 3, amounts.kinds + 1]
-    source = sources.Source((), {}, person=sources.PersonColumn("who", most_groups=groups), most_records=most)
-    assert sorted(persons.kept_records(source, domain, rows).tolist()) == places
+    source = record_sources.Source((), {}, person=record_sources.PersonColumn("who", most_groups=groups), most_records=most)
+    assert sorted(contribution_bounding.kept_records(source, domain, rows).tolist()) == places
 
 
 COUNTED: dict[str, dict[str, Any]] = {
@@ -266,14 +267,14 @@ def test_the_optimum_for_persons_is_hidden(tmp_path: Path, neighbours: str, coun
 
 @pytest.mark.parametrize("fault", ["a cross term", "its sign", "a group"])
 def test_a_sensitivity_that_forgets_something_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    true = dense.squared_over_cells
+    true = dense_measurement.squared_over_cells
 
     def wrong(gram: np.ndarray, most: int, *, replaced: bool) -> int:
         alone = np.diag(np.diag(gram))
         forgotten = {"a cross term": alone, "its sign": 2 * alone - gram, "a group": gram}[fault]
         return true(forgotten, most - (fault == "a group"), replaced=replaced)
 
-    monkeypatch.setattr(dense, "squared_over_cells", wrong)
+    monkeypatch.setattr(dense_measurement, "squared_over_cells", wrong)
     made = planned(tmp_path, "add-remove", 3, 1, mechanism="wavelet", workload=[{"ranges": {"of": ["a"], "by": ["b"]}}])
     assert farthest(made, 3, 1) > made.grid.sensitivity_squared
 

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from dpdist.counting import category_counts
+from dpdist.counting import person_histograms as counting
+from dpdist.counting.category_counts import Names, names_of
 from dpdist.domain import Attribute, Domain
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import discrete_gaussian
-from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.privacy.selection import selection
-from dpdist.records import beyond as counting
-from dpdist.records import names, sources
-from dpdist.records.names import Names, names_of
+from dpdist.privacy.partition_selection import selection
+from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.sources import record_sources
 from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
@@ -44,7 +45,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection) -> dict
         "most_records": protection.most_records,
         "counts": "n" if form == "counts" else None,
     }
-    source = sources.source_of(where, columns={}, **small.whose(**facts))
+    source = record_sources.source_of(where, columns={}, **small.whose(**facts))
     found = names_of(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), 100)
     return dict(zip(found.names, found.counts.tolist(), strict=True))
 
@@ -102,19 +103,19 @@ def test_names_and_their_counts_show_nowhere() -> None:
 
 def test_persons_who_are_in_several_parts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had a person another key in each batch, more of their records would count than the noise hides."""
-    hashed, places = names.person_hashes, count()
+    hashed, places = category_counts.person_hashes, count()
 
     def by_batch(*given: Any) -> tuple[np.ndarray, np.ndarray]:
         hashes, absent = hashed(*given)
         return hashes + np.uint64(next(places)), absent
 
-    monkeypatch.setattr(names, "person_hashes", by_batch)
+    monkeypatch.setattr(category_counts, "person_hashes", by_batch)
     protection = ProtectedPersons("add-remove", 2, "who")
     assert moved(tmp_path, "folder", protection)[0] > protection.distance.records**2
 
 
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "first_of_each", lambda rows, most: np.arange(rows.size))
+    monkeypatch.setattr(category_counts, "first_of_each", lambda rows, most: np.arange(rows.size))
     protection = ProtectedPersons("add-remove", 2, "who")
     assert moved(tmp_path, "parquet", protection)[0] > protection.distance.records**2
 

@@ -14,13 +14,17 @@ import pyarrow.parquet
 import pytest
 import scipy
 
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.counting import contribution_bounding, histogram_counting
+from dpdist.counting.contribution_bounding import HASHED, first_of_steps
 from dpdist.domain import Layout
+from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
-from dpdist.grids import filters, participations
-from dpdist.grids.base import Counts
-from dpdist.grids.participations import (
+from dpdist.measurement import filter_measurement
+from dpdist.measurement.integer_measurement import Counts
+from dpdist.measurement.sensitivity import participation
+from dpdist.measurement.sensitivity.participation import (
     Crossing,
     falls,
     fitting,
@@ -30,21 +34,17 @@ from dpdist.grids.participations import (
     squared_of_falling,
     squared_of_rows,
 )
-from dpdist.grids.participations import (
-    band_of as band_width,
-)
-from dpdist.grids.triangular import TriangularGrid
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.measurement.sensitivity.participation import band_of as band_width
+from dpdist.measurement.triangular_measurement import TriangularGrid
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.privacy.protection import RecordsInSteps
-from dpdist.records import counting, persons, sources
-from dpdist.records.persons import HASHED, first_of_steps
-from dpdist.records.sources import Participations
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.privacy.privacy_unit import RecordsInSteps
+from dpdist.runtime.context import Context, silent
+from dpdist.sources import record_sources
+from dpdist.sources.record_sources import Participations
 from dpdist.spec import load
-from dpdist.strategies import visits
+from dpdist.storage.array_store import Store
+from dpdist.strategies.streams import participation_optimum
 from tests import small
 
 Record = tuple[str, int, str]
@@ -119,7 +119,7 @@ def counts(data: tuple[Record, ...], made: Plan) -> np.ndarray:
     spec = made.job
     one = len(spec.measured.domain.shape) == 1
     rows["cell"] = [step if one else 2 * step + "xy".index(series) for _, step, series in data]
-    kept = persons.kept_records(spec.source.files, spec.measured.domain, rows)
+    kept = contribution_bounding.kept_records(spec.source.files, spec.measured.domain, rows)
     return np.bincount(rows["cell"][kept], minlength=spec.measured.domain.shape[0] * (1 if one else 2))
 
 
@@ -266,19 +266,19 @@ def test_files_are_counted_so(tmp_path: Path) -> None:
     store = Store(tmp_path / "counts")
     for number, data in enumerate((BASE, *list(neighbours_of(made))[-2:])):
         pyarrow.parquet.write_table(table(data), tmp_path / f"{number}.parquet", row_group_size=3)
-        source = sources.source_of(
+        source = record_sources.source_of(
             tmp_path / f"{number}.parquet",
             columns={},
             person=made.job.source.person,
             most_records=2,
         )
-        stored, _ = counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
+        stored, _ = histogram_counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
         np.testing.assert_array_equal(store.read(stored), counts(data, made))
 
 
 @pytest.mark.parametrize("fault", ["separation", "most", "records of a step", "one step only", "sides"])
 def test_a_bound_that_is_forgotten_is_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true, alone = persons.first_of_steps, squared_of_falling
+    true, alone = contribution_bounding.first_of_steps, squared_of_falling
 
     def wrong(rows: np.ndarray, steps: np.ndarray, apart: Participations, most: int) -> np.ndarray:
         if fault == "records of a step":
@@ -288,13 +288,15 @@ def test_a_bound_that_is_forgotten_is_found(fault: str, tmp_path: Path, monkeypa
 
     given: dict[str, Any] = {"apart": (2, 2) if fault == "most" else (2, 3)}
     if fault == "one step only":
-        monkeypatch.setattr(filters, "squared_of_falling", lambda listed, most, separation: alone(listed, 1, 1))
+        monkeypatch.setattr(filter_measurement, "squared_of_falling", lambda listed, most, separation: alone(listed, 1, 1))
     if fault == "sides":
         given["neighbours"] = "replace-one"
         monkeypatch.setattr(
-            filters.FilterGrid, "joint_distance", lambda grid, distance, **_: grid.joint_squared(2, 3, Crossing.AS_IT_IS)
+            filter_measurement.FilterGrid,
+            "joint_distance",
+            lambda grid, distance, **_: grid.joint_squared(2, 3, Crossing.AS_IT_IS),
         )
-    monkeypatch.setattr(persons, "first_of_steps", wrong)
+    monkeypatch.setattr(contribution_bounding, "first_of_steps", wrong)
     made = planned(tmp_path, **given)
     assert farthest(made) > made.grid.sensitivity_squared
 
@@ -385,7 +387,7 @@ def test_bands_against_every_choice_of_steps(seed: int, crossing: Crossing, monk
     listed, gram, most, separation = band_of(seed)
     true = max(length_of(gram, chosen, crossing) for chosen in patterns(listed.size, most, separation))
     assert true <= squared_of_band(listed, most, separation, crossing) <= true + true // 2**40 + most
-    monkeypatch.setattr(participations, "CHAIN_WORK", 0)
+    monkeypatch.setattr(participation, "CHAIN_WORK", 0)
     assert true <= squared_of_band(listed, most, separation, crossing)
 
 
@@ -402,14 +404,14 @@ def below_the_truth(made: Callable[[int], tuple[Any, ...]], squared: Callable[..
 @pytest.mark.parametrize("fault", ["a cross term", "its sign", "a step"])
 def test_a_chain_that_forgets_something_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some filter."""
-    true, products = participations.heaviest_chain, participations.products_at
+    true, products = participation.heaviest_chain, participation.products_at
     if fault == "a step":
         monkeypatch.setattr(
-            participations, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - 1, *rest)
+            participation, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - 1, *rest)
         )
     else:
         factor = 0 if fault == "a cross term" else -1
-        monkeypatch.setattr(participations, "products_at", lambda listed, lag: factor * products(listed, lag))
+        monkeypatch.setattr(participation, "products_at", lambda listed, lag: factor * products(listed, lag))
     assert below_the_truth(band_of, squared_of_band) >= 3
 
 
@@ -462,16 +464,16 @@ def test_rows_that_reach_far_against_every_choice_of_steps(seed: int, crossing: 
 @pytest.mark.parametrize("fault", ["none", "the least far product", "pairs twice", "a step"])
 def test_far_products_that_are_forgotten_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some matrix."""
-    true = participations.heaviest_chain
+    true = participation.heaviest_chain
 
     def planted(alone: Any, between: Any, most: int, separation: int, width: int, beside: Any) -> Any:
         fewer, times = int(fault == "a step"), 2 if fault == "pairs twice" else 1
         return true(alone, between, most - fewer, separation, width, times * beside)
 
-    monkeypatch.setattr(participations, "heaviest_chain", planted)
+    monkeypatch.setattr(participation, "heaviest_chain", planted)
     if fault == "the least far product":
-        products = participations.far_products
-        monkeypatch.setattr(participations, "far_products", lambda gram, lag: -products(-gram, lag) - 2**30)
+        products = participation.far_products
+        monkeypatch.setattr(participation, "far_products", lambda gram, lag: -products(-gram, lag) - 2**30)
     below = below_the_truth(far_alike, squared_of_rows)
     assert below == 0 if fault == "none" else below >= 3
 
@@ -479,17 +481,17 @@ def test_far_products_that_are_forgotten_are_found(fault: str, monkeypatch: pyte
 @pytest.mark.parametrize("fault", ["none", "a cross term", "its sign", "a step"])
 def test_rows_in_bands_that_forget_something_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some matrix."""
-    true, product = participations.heaviest_chain, participations.exact_gram
+    true, product = participation.heaviest_chain, participation.exact_gram
     times = {"a cross term": 0, "its sign": -1}.get(fault, 1)
 
     def crossed(factor: np.ndarray) -> np.ndarray:
         gram = product(factor)
         return np.where(np.eye(len(gram), dtype=bool), gram, times * gram)
 
-    monkeypatch.setattr(participations, "exact_gram", crossed)
+    monkeypatch.setattr(participation, "exact_gram", crossed)
     fewer = int(fault == "a step")
     monkeypatch.setattr(
-        participations, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
+        participation, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
     )
     below = below_the_truth(rows_in_bands, squared_of_rows)
     assert below == 0 if fault == "none" else below >= 3
@@ -500,8 +502,8 @@ def test_persons_of_rows_in_bands_move_the_integers_no_further(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a whole plan, for more steps than the optimum is found for: as good as exact for one series, whose steps meet below zero."""
-    monkeypatch.setattr(visits, "DENSE_STEPS", 0)
-    monkeypatch.setattr("dpdist.grids.triangular.CHAINS", 0)
+    monkeypatch.setattr(participation_optimum, "DENSE_STEPS", 0)
+    monkeypatch.setattr("dpdist.measurement.triangular_measurement.CHAINS", 0)
     given: dict[str, Any] = {"mechanism": "triangular", "person": None, "apart": (3, 2)}
     given |= {} if case == "series" else ONE_SERIES
     given |= {"neighbours": "replace-one"} if case == "replaced" else {}
@@ -537,10 +539,10 @@ WINDOW = [{"filters": {"of": "a", "by": ["b"], "apply": [{"window": 2}]}}]
 def test_filters_that_do_not_fall_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their gram, and long ones by the triangle inequality."""
     made = planned(tmp_path / "short", workload=WINDOW, neighbours="replace-one")
-    assert isinstance(made.grid, filters.FilterGrid)
+    assert isinstance(made.grid, filter_measurement.FilterGrid)
     assert not falls(held(made.grid.coefficients))
     assert 0.3 * made.grid.sensitivity_squared < farthest(made) <= made.grid.sensitivity_squared
-    monkeypatch.setattr(filters, "GRAM_STEPS", STEPS - 1)
+    monkeypatch.setattr(filter_measurement, "GRAM_STEPS", STEPS - 1)
     longer = planned(tmp_path / "long", workload=WINDOW, neighbours="replace-one").grid
     alone = planned(tmp_path / "alone", workload=WINDOW, apart=(1, 1)).grid
     assert longer.sensitivity_squared == 4 * 3**2 * alone.sensitivity_squared > made.grid.sensitivity_squared

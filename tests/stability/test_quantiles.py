@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.counting import person_histograms as counting
 from dpdist.domain import NOWHERE, Attribute, Domain, amounts_attribute
-from dpdist.domain.amounts import Amounts
-from dpdist.privacy.protection import Protection
-from dpdist.records import beyond as counting
-from dpdist.records import sources
+from dpdist.domain.numeric_columns import Amounts
+from dpdist.privacy.privacy_unit import Protection
+from dpdist.sources import record_sources
 from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
@@ -26,7 +26,7 @@ COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), NOWHERE)
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
     """Records by group and amount, all that counts."""
     folder.mkdir(parents=True)
-    source = sources.source_of(form(data, folder), columns={}, **small.whose(**BOUNDS[name]))
+    source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**BOUNDS[name]))
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"),), beside=(COLUMN,))
     (values,) = counting.values_by_group(in_parts(source, domain, folder), ["b"], [COLUMN]).values
     table = np.zeros((2, 10), dtype=np.int64)

@@ -16,22 +16,22 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from dpdist.counting import histogram_counting
+from dpdist.engine import inline
 from dpdist.errors import DpdistError
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.pipeline.histogram import count
+from dpdist.planner.derived_statistics import check_means
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
-from dpdist.privacy.protection import ProtectedPersons, Protection, RecordsInSteps
-from dpdist.quantities.base import Distances
-from dpdist.records import counting
-from dpdist.records.tabulated import counted_rows
-from dpdist.release.context import Context, silent
-from dpdist.release.count import count
-from dpdist.release.means import check_means
-from dpdist.release.plan import Plan, plan
+from dpdist.privacy.privacy_unit import ProtectedPersons, Protection, RecordsInSteps
+from dpdist.runtime.context import Context, silent
+from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.spec import load
 from dpdist.stability import Distance
-from dpdist.strategies.base import Strategy
+from dpdist.statistics.statistic import Distances
+from dpdist.storage.array_store import Store
+from dpdist.strategies.strategy import Strategy
 from tests.readers import measured
 from tests.stability import specs
 from tests.stability.covered import covered, squared_length
@@ -320,9 +320,9 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
         true = Strategy.grid_for
         monkeypatch.setattr(Strategy, "grid_for", lambda self, asked, moved: true(self, asked, replace(moved, groups=1)))
     elif fault == "numbers of records twice":
-        monkeypatch.setattr(counting, "counted_rows", twice)
+        monkeypatch.setattr(histogram_counting, "counted_rows", twice)
     else:
         monkeypatch.setattr(
-            "dpdist.privacy.distributions.laplace_scale", lambda length, epsilon: laplace_scale(length // 2, epsilon)
+            "dpdist.privacy.noise_distributions.laplace_scale", lambda length, epsilon: laplace_scale(length // 2, epsilon)
         )
     assert not moved(drawn(FAULTS[fault], tmp_path), files=2).covered

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dpdist.counting import histogram_counting
 from dpdist.domain import Layout
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.engine import inline
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.records import counting
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.readers import measured
 
@@ -74,7 +74,7 @@ def reached(folder: Path, queries: str, grid: str, relation: str, most: int) -> 
         pyarrow.parquet.write_table(table, path.parent / "records.parquet")
         source = load(path).source.files
         domain, tables = made.job.measured.domain, made.layout.tables
-        counts, _ = counting.count(source, domain, store, engine, root=keys.Secret(bytes(32)), tables=tables)
+        counts, _ = histogram_counting.count(source, domain, store, engine, root=keys.Secret(bytes(32)), tables=tables)
         return [int(value) for value in measured(store, engine, made.grid, counts, made.layout)]
 
     base = integers(0, BASE)

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.domain.amounts import Amounts
+from dpdist.counting import histogram_counting
+from dpdist.domain.numeric_columns import Amounts
+from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.quantities.sums import Shares
-from dpdist.records import counting, sources
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.runtime.context import Context, silent
+from dpdist.sources import record_sources
 from dpdist.spec import load
+from dpdist.statistics.sum_statistics import Shares
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.readers import measured
 
@@ -63,9 +64,11 @@ def alone(context: Context, planned: Plan, folder: Path) -> list[np.ndarray]:
         path = folder / str(number) / "records.parquet"
         table = pa.table({"step": [step], "amount": pa.array([amount], pa.int64()), "b": [group]})
         pyarrow.parquet.write_table(table, path)
-        source = sources.source_of(path, columns={})
+        source = record_sources.source_of(path, columns={})
         root, tables = keys.Secret(bytes(range(32))), planned.layout.tables
-        counts, _ = counting.count(source, planned.job.measured.domain, context.store, inline(), root=root, tables=tables)
+        counts, _ = histogram_counting.count(
+            source, planned.job.measured.domain, context.store, inline(), root=root, tables=tables
+        )
         z = [int(v) for v in measured(context.store, inline(), planned.grid, counts, planned.layout)]
         found[tuple(z)] = np.array(z, dtype=object)
     return list(found.values())

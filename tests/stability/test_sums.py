@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from dpdist.domain import Domain
+from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import few_enough
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
-from dpdist.privacy.protection import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.quantities.sums import Shares
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.measurement.integer_measurement import few_enough
+from dpdist.planner.release_plan import Plan, plan
+from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.statistics.sum_statistics import Shares
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.stability.files import FORMS, PROTECTIONS, Data, tells
 from tests.stability.test_files import Pipeline, farthest

@@ -14,22 +14,24 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import InMemory
+from dpdist.arrays.array_workspace import InMemory
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.counting import contribution_bounding, histogram_counting
 from dpdist.domain import Domain
-from dpdist.domain.amounts import Amounts, Bound
+from dpdist.domain.numeric_columns import Amounts, Bound
+from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.grids import pure_terms, totals
-from dpdist.grids.base import Counts, few_enough
-from dpdist.grids.terms import Term
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
-from dpdist.mechanisms.registry import mechanism_of
+from dpdist.measurement import laplace_terms
+from dpdist.measurement.integer_measurement import Counts, few_enough
+from dpdist.measurement.sensitivity import bounded_totals
+from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.records import counting, persons, sources
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.reconstruction.kronecker_terms import Term
+from dpdist.runtime.context import Context, silent
+from dpdist.sources import record_sources
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 
 BY_B = {"marginals": {"of": [[], ["b"]]}}
@@ -171,18 +173,18 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
     assert mechanism_of(planned.strategy.name).supports_fractional_records
 
 
-def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 100) -> sources.Source:
+def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 100) -> record_sources.Source:
     folder.mkdir(parents=True, exist_ok=True)
     columns = list(zip(*data, strict=True)) or [(), (), ()]
     types = (pa.string(), pa.int64(), pa.string())
     table = pa.table({n: pa.array(c, t) for n, c, t in zip(("who", "a", "b"), columns, types, strict=True)})
     pyarrow.parquet.write_table(table, folder / "records.parquet", row_group_size=rows)
-    return sources.source_of(folder / "records.parquet", columns={}, **small.whose("who", most_records=3))
+    return record_sources.source_of(folder / "records.parquet", columns={}, **small.whose("who", most_records=3))
 
 
-def counted(folder: Path, source: sources.Source, domain: Domain) -> np.ndarray:
+def counted(folder: Path, source: record_sources.Source, domain: Domain) -> np.ndarray:
     store = Store(folder / "store")
-    found, _ = counting.count(source, domain, store, inline(), root=keys.Secret(bytes(range(32))))
+    found, _ = histogram_counting.count(source, domain, store, inline(), root=keys.Secret(bytes(range(32))))
     return np.asarray(store.read(found)).reshape(domain.shape)
 
 
@@ -258,7 +260,7 @@ def in_order(rows: Any, domain: Domain) -> np.ndarray:
     return np.array(out, dtype=np.int64)
 
 
-within_total = persons.within_total
+within_total = contribution_bounding.within_total
 
 
 @pytest.mark.parametrize("fault", [forgotten, by_blocks], ids=lambda fault: fault.__name__)
@@ -266,7 +268,7 @@ def test_faults_of_the_bound_are_found(
     fault: Callable[..., np.ndarray], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counts differ from their definition, and a person moves what is measured by more than is declared."""
-    monkeypatch.setattr(persons, "within_total", fault)
+    monkeypatch.setattr(contribution_bounding, "within_total", fault)
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
     assert not agrees(tmp_path / "all", planned, 100)
     data: list[tuple[str, int | None, str]] = [("u", 2, "x")] * 3
@@ -275,20 +277,20 @@ def test_faults_of_the_bound_are_found(
 
 
 def test_a_bound_that_depends_on_the_order_is_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persons, "within_total", in_order)
+    monkeypatch.setattr(contribution_bounding, "within_total", in_order)
     assert not ordered_alike(folder, tmp_path)
 
 
 def test_a_sensitivity_without_mixed_corners_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person with most records of nothing in one group and the largest amounts in the other moves farther than either alone."""
-    corners = totals._farthest_of_zero
+    corners = bounded_totals._farthest_of_zero
 
-    def alone(bound: totals.Totals, products: np.ndarray, none: int) -> float:
+    def alone(bound: bounded_totals.Totals, products: np.ndarray, none: int) -> float:
         own = products.diagonal()
         assert corners(bound, products, none) > 0
         return max(bound.records**2 * float(own[:none].max()), bound.times**2 * float(own[none:].max()))
 
-    monkeypatch.setattr(totals, "_farthest_of_zero", alone)
+    monkeypatch.setattr(bounded_totals, "_farthest_of_zero", alone)
     planned = _planned(tmp_path, "coa", "add-remove", 4, 1, missing=True)
     tables = unique(shares_of(person, planned.job.measured.domain, 4, 1) for person in people(4))
     assert reached(planned, tables, replaced=False) > planned.grid.sensitivity_squared
@@ -299,10 +301,10 @@ def test_a_sensitivity_without_mixed_corners_is_found(tmp_path: Path, monkeypatc
 def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the triangle inequality, where there are too many columns or corners to compare: never less than all pairs say."""
     state = np.random.default_rng(1)
-    bound = totals.Totals(5, 2, 3, (6, 3), (-4, 13))
+    bound = bounded_totals.Totals(5, 2, 3, (6, 3), (-4, 13))
     rows = state.integers(-50, 50, (7, 12))
     sizes = small.SIZES
-    found = {"l2": totals.squared, "l1": totals.absolute}[norm]
+    found = {"l2": bounded_totals.squared, "l1": bounded_totals.absolute}[norm]
     exact = found(bound, iter([rows[:4], rows[4:]]), neighbours, sizes)
     parts = np.concatenate(bound.columns(rows), axis=1)
     points = bound.matrix(8, 4) @ parts.T
@@ -310,7 +312,7 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
     power = 1 if norm == "l1" else 2
     farthest = max(int((np.abs(points - each) ** power).sum(axis=1).max()) for each in others)
     assert farthest <= exact <= farthest + 1
-    monkeypatch.setattr(totals, "MOST_CORNERS", 3)
+    monkeypatch.setattr(bounded_totals, "MOST_CORNERS", 3)
     assert found(bound, iter([rows]), neighbours, sizes) >= exact
     assert found(bound, iter([rows]), neighbours, small.Sizes(pair_cells=2, pair_work=2)) >= exact
 
@@ -318,12 +320,12 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a coarse grid, where a person moves values by less than a unit: each may be rounded another way, at both ends of a range."""
-    monkeypatch.setattr(pure_terms, "grid_bits", lambda shares: -4)
-    bound = totals.Totals(1, 1, 2, (6, 3), (3, 6))
+    monkeypatch.setattr(laplace_terms, "grid_bits", lambda shares: -4)
+    bound = bounded_totals.Totals(1, 1, 2, (6, 3), (3, 6))
     term = Term((0, 1), (0.5 * np.eye(2), 0.5 * np.eye(2)))
-    monkeypatch.setattr(totals.Totals, "of", lambda domain: bound)
+    monkeypatch.setattr(bounded_totals.Totals, "of", lambda domain: bound)
     domain = Domain.of_shape((2, 2))
-    grid = pure_terms.pure_term_grid([term], domain, neighbours=neighbours, most_records=1, groups=((0,),))
+    grid = laplace_terms.pure_term_grid([term], domain, neighbours=neighbours, most_records=1, groups=((0,),))
     (whole,) = grid.terms
     assert whole.shift > 0
     people = [np.multiply.outer(group, ends) for group in np.eye(2, dtype=int) for ends in (bound.none, bound.full)]
@@ -341,15 +343,15 @@ def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monke
 
 def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a domain with more than four groups: the same as with all of its cells."""
-    from dpdist.grids import dense
+    from dpdist.measurement import dense_measurement
     from dpdist.operators import Identity
 
-    bound = totals.Totals(5, 2, 2, (6, 3), (-4, 13))
+    bound = bounded_totals.Totals(5, 2, 2, (6, 3), (-4, 13))
     mixing = np.broadcast_to(np.int64(7), (14,))
     for neighbours in ("add-remove", "replace-one"):
         for norm in ("l2", "l1"):
-            few = dense._within_totals(mixing, Identity(14), bound, norm, neighbours, small.SIZES)
-            whole = dense._within_totals(mixing.copy(), Identity(14), bound, norm, neighbours, small.SIZES)
+            few = dense_measurement._within_totals(mixing, Identity(14), bound, norm, neighbours, small.SIZES)
+            whole = dense_measurement._within_totals(mixing.copy(), Identity(14), bound, norm, neighbours, small.SIZES)
             assert few == whole
 
 
@@ -376,7 +378,7 @@ def test_more_records_than_fit_are_refused_by_their_shares(folder: Path) -> None
 
 def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_path: Path) -> None:
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
-    source = sources.source_of(
+    source = record_sources.source_of(
         written(tmp_path, [("u", 1, "x")]).files[0][0], columns={}, **small.whose("who", most_records=4)
     )
     with pytest.raises(InvalidInput, match="bounded for persons with up to 3 records, found up to 4"):

@@ -12,16 +12,17 @@ import pyarrow.parquet
 import pytest
 import scipy
 
+from dpdist.counting import histogram_counting
 from dpdist.domain import Domain
-from dpdist.domain.amounts import Amounts
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.domain.numeric_columns import Amounts
+from dpdist.engine import inline
+from dpdist.planner.release_plan import Plan, plan
 from dpdist.privacy import keys
-from dpdist.quantities.sums import Shares
-from dpdist.records import counting, sources
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import Plan, plan
+from dpdist.runtime.context import Context, silent
+from dpdist.sources import record_sources
 from dpdist.spec import load
+from dpdist.statistics.sum_statistics import Shares
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.readers import measured
 
@@ -57,9 +58,9 @@ def counted(context: Context, planned: Plan, data: list[Record], folder: Path) -
     types = (pa.int64(), pa.int64(), pa.string())
     arrays = {n: pa.array(c, t) for n, c, t in zip("acb", columns, types, strict=True)}
     pyarrow.parquet.write_table(pa.table(arrays), folder / "records.parquet", row_group_size=3)
-    source = sources.source_of(folder / "records.parquet", columns={})
+    source = record_sources.source_of(folder / "records.parquet", columns={})
     root = keys.Secret(bytes(range(32)))
-    found, _ = counting.count(
+    found, _ = histogram_counting.count(
         source, planned.job.measured.domain, context.store, inline(), root=root, tables=planned.layout.tables
     )
     return found

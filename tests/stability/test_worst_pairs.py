@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
-from dpdist.privacy.accounting.laplace import gaussian_equivalent
-from dpdist.privacy.selection import UNIT_BITS
-from dpdist.release.chosen import MADE, preliminary_of
-from dpdist.release.context import Context, silent
-from dpdist.release.preliminary import NoisyPreliminary, Preliminary
-from dpdist.release.private_bound import GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
-from dpdist.release.private_choices import EdgesChoice, NameSelection, QuantileChoice
-from dpdist.release.selecting import read_by
+from dpdist.pipeline.preprocess import read_by
+from dpdist.planner.bound_selection import GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
+from dpdist.planner.budgeted_step import NoisyPreliminary, Preliminary
+from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.planner.preprocessing_steps import MADE, preliminary_of
+from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
+from dpdist.privacy.partition_selection import UNIT_BITS
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.often import always
 from tests.privacy.enumeration import Choice, first_choices, paths

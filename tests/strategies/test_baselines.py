@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import Norm
-from dpdist.mechanisms.planner import candidates, why_not
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.mechanisms.comparison import candidates, why_not
 from dpdist.operators import Haar, Tree
 from dpdist.strategies import (
     Strategy,
@@ -22,11 +22,11 @@ from dpdist.strategies import (
     identity,
     laplace,
     laplace_bound,
-    linear,
+    linear_algebra,
     low_rank,
     wavelet,
 )
-from dpdist.strategies.marginal_optima import bmax, marginal_optimum
+from dpdist.strategies.tables.marginal_optimum import bmax, marginal_optimum
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -40,8 +40,8 @@ from dpdist.workloads import (
     two_step_ranges,
     union,
 )
-from dpdist.workloads.filters import running_sum
-from dpdist.workloads.products import listed_marginals
+from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.time_filters import running_sum
 
 WORKLOADS: dict[str, Workload] = {
     "ranges": all_ranges(16),
@@ -60,8 +60,8 @@ def test_costs_of_products_are_found_attribute_by_attribute(name: str, norm: Nor
     """Those of dense algebra, from decompositions of single attributes; queries that are no products need all cells."""
     boxes = ranges((3, 4, 2))
     named = {**WORKLOADS, "weighted": union(boxes, marginals((3, 4, 2), (0, 1)), weights=(1.0, 3.0))}
-    workload, decomposed, decompose = named[name], [], linear.eigh
-    monkeypatch.setattr(linear, "eigh", lambda matrix: decomposed.append(matrix.shape[0]) or decompose(matrix))
+    workload, decomposed, decompose = named[name], [], linear_algebra.eigh
+    monkeypatch.setattr(linear_algebra, "eigh", lambda matrix: decomposed.append(matrix.shape[0]) or decompose(matrix))
     for made in (wavelet, hierarchical):
         strategy = made(workload.domain.shape, workload, norm=norm)
         largest = workload.shape[1] if name == "boxes" else max(workload.domain.shape)

@@ -9,12 +9,13 @@ import pytest
 
 from dpdist.errors import Cancelled
 from dpdist.operators import Matrix
-from dpdist.strategies import coa, dual_bound, fixed_point, problem
-from dpdist.strategies import problem as chains
-from dpdist.strategies.base import Step
-from dpdist.strategies.fixed_point import nearly_diagonal_start, newton_step
-from dpdist.strategies.problem import Chain, chain_of
-from dpdist.strategies.split import decomposed, split_of
+from dpdist.strategies import coa, dual_bound
+from dpdist.strategies.dense import coa_fixed_point, trace_problem
+from dpdist.strategies.dense import trace_problem as chains
+from dpdist.strategies.dense.block_diagonal import decomposed, split_of
+from dpdist.strategies.dense.coa_fixed_point import nearly_diagonal_start, newton_step
+from dpdist.strategies.dense.trace_problem import Chain, chain_of
+from dpdist.strategies.strategy import Step
 from dpdist.workloads import all_ranges, prefix, random_ranges
 
 
@@ -102,7 +103,7 @@ def test_chains_are_solved_as_other_grams_are(name: str, monkeypatch: pytest.Mon
     found = coa(gram)
     assert found.solve is not None
     assert found.solve.eigendecompositions <= 0.6
-    monkeypatch.setattr(problem, "chain_of", lambda _: None)
+    monkeypatch.setattr(trace_problem, "chain_of", lambda _: None)
     other = coa(gram)
     assert found.workload_cost == pytest.approx(other.workload_cost, rel=1.1e-6)
     assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-9)
@@ -151,7 +152,7 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
     diagonal, spectra = at(point)
     move, products = newton_step(split, spectra, diagonal, residual(point), 1e-5)
     np.testing.assert_allclose(jacobian @ move, -residual(point), atol=1e-4 * np.abs(residual(point)).max())
-    assert 0 < products <= fixed_point.INNER_STEPS
+    assert 0 < products <= coa_fixed_point.INNER_STEPS
 
 
 def test_large_grams_take_few_eigendecompositions() -> None:

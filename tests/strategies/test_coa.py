@@ -10,22 +10,14 @@ from hypothesis import strategies as st
 from dpdist.errors import Cancelled, InvalidInput, NotPositiveDefinite
 from dpdist.operators import Haar
 from dpdist.spec import load
-from dpdist.strategies import (
-    barrier,
-    coa,
-    dual_bound,
-    effort,
-    gaussian,
-    identity,
-    matrix_mechanism_cost,
-    singular_value_bound,
-)
-from dpdist.strategies.barrier import evaluate, hessian_product
-from dpdist.strategies.base import Step
-from dpdist.strategies.optimum import hessian_product as primal_hessian_product
-from dpdist.strategies.optimum import newton_direction, objective_and_gradient
-from dpdist.strategies.problem import Summand, problem_of
+from dpdist.strategies import coa, dual_bound, effort, gaussian, identity, matrix_mechanism_cost, singular_value_bound
+from dpdist.strategies.dense import coa_barrier
+from dpdist.strategies.dense.coa_barrier import evaluate, hessian_product
+from dpdist.strategies.dense.trace_problem import Summand, problem_of
+from dpdist.strategies.optimal import hessian_product as primal_hessian_product
+from dpdist.strategies.optimal import newton_direction, objective_and_gradient
 from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.strategy import Step
 from dpdist.workloads import all_ranges, discrete, explicit, marginals, prefix, random_ranges, related
 from tests.oracles import AM_FIGURE_1, optimal_cost
 
@@ -71,9 +63,9 @@ def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: p
             "ledger": {"dataset": "sums", "cap": {"epsilon": 1, "delta": 1e-9}},
         }
     ).workload.queries
-    monkeypatch.setattr(barrier, "HESSIAN_CELLS", 0)
+    monkeypatch.setattr(coa_barrier, "HESSIAN_CELLS", 0)
     held = coa(asked).solve
-    monkeypatch.setattr(barrier, "OUTRUN", 0.0)
+    monkeypatch.setattr(coa_barrier, "OUTRUN", 0.0)
     falling = coa(asked).solve
     assert held is not None
     assert falling is not None

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.convolution import _limbs, digits, exact_convolution
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
+from dpdist.arrays.lazy_vector import Held, held
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids.filters import FilterGrid
+from dpdist.measurement.filter_measurement import FilterGrid
 from dpdist.operators import Kronecker
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.strategies import coa, convolution, singular_value_bound, square_root
-from dpdist.strategies import filters as filters_module
-from dpdist.strategies.filters import has_square_root
+from dpdist.strategies import filter_strategies as filters_module
+from dpdist.strategies.filter_strategies import has_square_root
 from dpdist.workloads import Workload, filtered, marginals, prefix, relative, union
-from dpdist.workloads.filters import (
+from dpdist.workloads.time_filters import (
     Filter,
     baxter_king,
     coefficients,
@@ -31,7 +31,7 @@ from dpdist.workloads.filters import (
     running_sum,
     window,
 )
-from dpdist.workloads.kinds import filters_of, is_filters
+from dpdist.workloads.workload_kind import filters_of, is_filters
 from tests.readers import filtered_answers
 
 STATE = np.random.default_rng(7)

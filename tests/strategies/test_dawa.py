@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.adaptive import (
+from dpdist.measurement.adaptive.dawa import (
     _nodes,
     adaptive_grid,
     best_tree,
@@ -24,7 +24,7 @@ from dpdist.grids.adaptive import (
     read,
     reduced,
 )
-from dpdist.grids.columns import l1_sensitivity
+from dpdist.measurement.sensitivity.column_norms import l1_sensitivity
 from dpdist.operators import ListedRanges
 from dpdist.privacy.accounting import Loss
 from dpdist.strategies import dawa, hierarchical, identity

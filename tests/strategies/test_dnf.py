@@ -7,15 +7,15 @@ import pytest
 
 from dpdist.domain import DROP, Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids.characters import CharacterGrid
-from dpdist.mechanisms.planner import considered, why_not
+from dpdist.measurement.hadamard_measurement import CharacterGrid
+from dpdist.mechanisms.comparison import considered, why_not
 from dpdist.operators import Marginal
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.strategies import coa, convolution, singular_value_bound
-from dpdist.strategies.marginal_optima import marginal_optimum
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import dnf, marginals, union
-from dpdist.workloads.kinds import is_dyadic
+from dpdist.workloads.workload_kind import is_dyadic
 from tests.readers import formula_answers
 
 DOMAIN = Domain(

@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Haar, Matrix
-from dpdist.strategies import coa, eigen_design, gaussian, identity, linear, singular_value_bound, wavelet
-from dpdist.strategies.base import Step
-from dpdist.strategies.completion import _completed_error, completed_design
-from dpdist.strategies.eigen_queries import eigen_queries, program_1
+from dpdist.strategies import coa, eigen_design, gaussian, identity, linear_algebra, singular_value_bound, wavelet
+from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
+from dpdist.strategies.dense.completing_rows import _completed_error, completed_design
+from dpdist.strategies.strategy import Step
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges
 from tests.oracles import AM_FIGURE_1
 
@@ -120,7 +120,7 @@ def test_other_design_sets() -> None:
 )
 def test_repeated_eigenvalues_have_one_basis(workload: Workload, group: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever basis of an eigenspace LAPACK returns, the strategy has the same cost and the same precision."""
-    eigh, state, turns = linear.eigh, np.random.default_rng(2), []
+    eigh, state, turns = linear_algebra.eigh, np.random.default_rng(2), []
 
     def turned(matrix: Matrix, *, overwrite: bool = False) -> tuple[Matrix, Matrix]:
         whole = matrix.shape == workload.gram().shape and np.allclose(matrix, workload.gram())
@@ -134,7 +134,7 @@ def test_repeated_eigenvalues_have_one_basis(workload: Workload, group: int | No
         return values, vectors
 
     found = eigen_design(workload.gram(), group_size=group, tolerance=1e-10)
-    monkeypatch.setattr(linear, "eigh", turned)
+    monkeypatch.setattr(linear_algebra, "eigh", turned)
     for _ in range(3):
         again = eigen_design(workload.gram(), group_size=group, tolerance=1e-10)
         assert again.workload_cost == pytest.approx(found.workload_cost, rel=1e-8)

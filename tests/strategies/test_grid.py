@@ -13,25 +13,25 @@ import pytest
 from scipy import stats
 
 from dpdist.arrays import Constant, Held
-from dpdist.arrays.vector import held
-from dpdist.arrays.workspace import MEMORY
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.lazy_vector import held
+from dpdist.content.release_content import decimals_of
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Wanted
-from dpdist.grids.base import Norm
-from dpdist.grids.columns import l1_sensitivity, sensitivity_squared
-from dpdist.grids.dense import COMPLETION, COMPLETION_L1, DenseGrid, completed
+from dpdist.measurement.dense_measurement import COMPLETION, COMPLETION_L1, DenseGrid, completed
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
 from dpdist.operators import Identity, Prefix, Total
-from dpdist.page.content import decimals_of
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.noise import Noise
-from dpdist.sizes import Sizes
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
+from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.size_limits import Sizes
 from dpdist.stability import Distance
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
-from dpdist.workloads.ranges import cdf
+from dpdist.workloads.range_workloads import cdf
 from tests.often import always
 from tests.oracles import brute_force_sensitivity
 from tests.readers import reader_of

@@ -10,13 +10,13 @@ import pytest
 
 import dpdist as dp
 from dpdist.stability import Distance
-from dpdist.strategies import visits
-from dpdist.strategies.base import Strategy
-from dpdist.strategies.bounds import dual_weights
-from dpdist.strategies.groups import persons_by_cell
-from dpdist.strategies.visits import persons_by_step, steps_bound
+from dpdist.strategies.group_optimum import persons_by_cell
+from dpdist.strategies.lower_bounds import dual_weights
+from dpdist.strategies.strategy import Strategy
+from dpdist.strategies.streams import participation_optimum
+from dpdist.strategies.streams.participation_optimum import persons_by_step, steps_bound
 from dpdist.workloads import Workload, filtered
-from dpdist.workloads.filters import running_sum
+from dpdist.workloads.time_filters import running_sum
 
 
 def sums(steps: int) -> Workload:
@@ -37,11 +37,11 @@ def of_persons(workload: Workload) -> Strategy:
 
 
 SWITCHES: dict[str, tuple[int, Callable[[Workload], Strategy], Workload]] = {
-    "dpdist.strategies.fixed_point.SINGLE_CELLS": (1, optimum, sums(48)),
-    "dpdist.strategies.barrier.HESSIAN_CELLS": (0, optimum, tables()),
-    "dpdist.strategies.exchangeable.MANY_CELLS": (1, optimum, tables()),
-    "dpdist.strategies.groups.ALWAYS_LISTED": (0, of_persons, sums(5)),
-    "dpdist.strategies.bounds.MOST_CELLS": (1, optimum, sums(48)),
+    "dpdist.strategies.dense.coa_fixed_point.SINGLE_CELLS": (1, optimum, sums(48)),
+    "dpdist.strategies.dense.coa_barrier.HESSIAN_CELLS": (0, optimum, tables()),
+    "dpdist.strategies.symmetric_optimum.MANY_CELLS": (1, optimum, tables()),
+    "dpdist.strategies.group_optimum.ALWAYS_LISTED": (0, of_persons, sums(5)),
+    "dpdist.strategies.lower_bounds.MOST_CELLS": (1, optimum, sums(48)),
 }
 """The limit, a value that the case lies beyond, and what is solved."""
 
@@ -73,15 +73,15 @@ SERIES, STEPS = filtered(8, "x0", [running_sum(8)]), Distance(1, replaced=False,
 def test_more_steps_are_bounded_by_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond ``DENSE_STEPS`` persons are a Markov chain, and without ``TRIED`` the longest persons are searched for."""
     known = persons_by_step(SERIES, STEPS)
-    monkeypatch.setattr(visits, "TRIED", 0)
+    monkeypatch.setattr(participation_optimum, "TRIED", 0)
     searched = persons_by_step(SERIES, STEPS)
     assert searched.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=1e-3)
-    monkeypatch.setattr(visits, "DENSE_STEPS", 4)
+    monkeypatch.setattr(participation_optimum, "DENSE_STEPS", 4)
     many = steps_bound(SERIES, STEPS)
     assert many.chain is not None
     assert known.persons.lower_bound * 0.99 < many.lower_bound <= known.persons.lower_bound * (1 + 1e-6)
-    monkeypatch.setattr(visits, "BOUND_STEPS", 7)
-    assert not visits.bounds_steps(SERIES)
+    monkeypatch.setattr(participation_optimum, "BOUND_STEPS", 7)
+    assert not participation_optimum.bounds_steps(SERIES)
 
 
 @pytest.mark.parametrize(

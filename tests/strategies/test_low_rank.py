@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 from dpdist.errors import InvalidInput
 from dpdist.strategies import coa, hardt_talwar, lemma_4, low_rank, low_rank_bounds, singular_value_bound
-from dpdist.strategies.factorisation import project_columns
+from dpdist.strategies.low_rank_factorisation import project_columns
 from dpdist.workloads import all_ranges, prefix, related
 from tests.oracles import AM_FIGURE_1
 

@@ -10,30 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.arrays.vector import Held, held
-from dpdist.arrays.workspace import MEMORY
+from dpdist import engine
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.lazy_vector import Held, held
 from dpdist.domain import Domain
 from dpdist.errors import OutOfMemory
-from dpdist.grids import columns
-from dpdist.grids import symmetric as over_orbits
-from dpdist.grids.answers import Wanted
-from dpdist.grids.dense import DenseGrid
-from dpdist.machine import engine, state
-from dpdist.mechanisms import marginals as mechanism
-from dpdist.mechanisms.base import Request
-from dpdist.mechanisms.planner import considered, why_not
-from dpdist.mechanisms.registry import mechanism_of
+from dpdist.measurement import orbit_measurement as over_orbits
+from dpdist.measurement.dense_measurement import DenseGrid
+from dpdist.measurement.sensitivity import column_norms
+from dpdist.mechanisms import marginal_mechanisms as mechanism
+from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.mechanism import Request
+from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.operators import Identity
-from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.planner.strategy_search import Planning
 from dpdist.privacy.noise import Noise
-from dpdist.release.context import Context, silent
-from dpdist.release.planning import Planning
-from dpdist.sizes import Sizes
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.runtime.context import Context, silent
+from dpdist.size_limits import Sizes
 from dpdist.stability import Neighbours
+from dpdist.storage import home_folder
 from dpdist.strategies import effort, symmetric
-from dpdist.strategies.fixed import gaussian, laplace
-from dpdist.strategies.marginal_optima import marginal_weights
-from dpdist.strategies.needs import NO_LIMITS, Limits, product_bytes, worst_orbit_bytes
+from dpdist.strategies.baselines import gaussian, laplace
+from dpdist.strategies.solver_resources import NO_LIMITS, Limits, product_bytes, worst_orbit_bytes
+from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.workloads import Workload, marginals, products, union
 from tests.often import first_of
 
@@ -48,7 +49,7 @@ BESIDE = {
 
 def planning(home: Path) -> Planning:
     here = engine.Engine(workers=1, memory_bytes=2**40, threads=1, connect=None, local=True)
-    return Planning(Context(home, state.store_of(home), here, silent))
+    return Planning(Context(home, home_folder.store_of(home), here, silent))
 
 
 @pytest.mark.parametrize("shape", [(20_000,), (150, 150)])
@@ -169,17 +170,17 @@ def test_the_sensitivity_of_whole_tables_is_added_up_table_by_table(
     few = Sizes(pair_cells=1, pair_work=1)
     for each in (workload, weighted):
         grids = [
-            (gaussian(each).grid(each, neighbours=neighbours, most_records=1), columns.sensitivity_squared),
-            (laplace(each).grid(each, neighbours=neighbours, most_records=1), columns.l1_sensitivity),
+            (gaussian(each).grid(each, neighbours=neighbours, most_records=1), column_norms.sensitivity_squared),
+            (laplace(each).grid(each, neighbours=neighbours, most_records=1), column_norms.l1_sensitivity),
         ]
         for grid, sensitivity in grids:
             assert isinstance(grid, DenseGrid)
             quick = sensitivity(grid.mixing, grid.base, neighbours, few)
             with monkeypatch.context() as patch:
-                patch.setattr(columns, "_of_tables", lambda *_: None)
+                patch.setattr(column_norms, "_of_tables", lambda *_: None)
                 assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
             with monkeypatch.context() as patch:
-                patch.setattr(columns, "row_blocks", None)  # rows over all cells are not looked at
+                patch.setattr(column_norms, "row_blocks", None)  # rows over all cells are not looked at
                 assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
 
 
@@ -188,8 +189,8 @@ def test_tables_whose_rows_weigh_differently_are_looked_at_column_by_column() ->
     mixing = np.arange(1, 10, dtype=np.int64)
     found = mixing[:, None] * workload.unweighted.dense().astype(np.int64)
     exact = int((found**2).sum(axis=0).max())
-    assert columns.sensitivity_squared(mixing, workload.unweighted, "add-remove") == exact
-    assert columns.l1_sensitivity(mixing, workload.unweighted, "add-remove") == int(found.sum(axis=0).max())
+    assert column_norms.sensitivity_squared(mixing, workload.unweighted, "add-remove") == exact
+    assert column_norms.l1_sensitivity(mixing, workload.unweighted, "add-remove") == int(found.sum(axis=0).max())
 
 
 def test_limits_that_rule_the_optimum_out_leave_the_cells() -> None:

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist import engine
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids.integer_terms import orthogonal_to
-from dpdist.grids.terms import oblique_inverse
-from dpdist.machine import engine
-from dpdist.machine.store import Store
+from dpdist.measurement.integer_terms import orthogonal_to
 from dpdist.operators import AllRanges, Identity, Operator, Prefix
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.planner.release_plan import plan
+from dpdist.reconstruction.kronecker_terms import oblique_inverse
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
-from dpdist.strategies import oblique_bases as module
-from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.oblique_bases import _DirectionCost, _share, oblique, residual
+from dpdist.strategies.tables import residual_bases as module
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum
+from dpdist.strategies.tables.residual_bases import _DirectionCost, _share, oblique, residual
 from dpdist.workloads import Block, Workload, marginals
 from tests import small
 from tests.often import first_of

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dpdist.errors import Cancelled, InvalidInput
-from dpdist.mechanisms.planner import best, candidates
+from dpdist.mechanisms.comparison import best, candidates
 from dpdist.strategies import Strategy, coa, effort, eigen_design, identity, low_rank, smoothing
-from dpdist.strategies.base import Step
-from dpdist.strategies.needs import NOMINAL_RATE, Limits
+from dpdist.strategies.solver_resources import NOMINAL_RATE, Limits
+from dpdist.strategies.strategy import Step
 from dpdist.workloads import all_ranges, discrete, marginals, prefix, random_ranges, ranges, related
 
 OPTIMISERS: dict[str, Callable[..., Strategy]] = {

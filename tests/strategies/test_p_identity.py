@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpdist import engine
 from dpdist.errors import InvalidInput
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.planner.release_plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
-from dpdist.strategies.base import Step
-from dpdist.strategies.learnt_products import cost_and_gradient, learnt
+from dpdist.strategies.strategy import Step
+from dpdist.strategies.tables.p_identity_products import cost_and_gradient, learnt
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE

@@ -11,20 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpdist import engine
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.machine import engine
-from dpdist.machine.store import Store
 from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix
-from dpdist.release import planning
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.planner import strategy_search
+from dpdist.planner.release_plan import plan
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.strategies import coa, dual_bound, identity
-from dpdist.strategies.marginal_optima import marginal_optimum
-from dpdist.strategies.needs import product_bytes
-from dpdist.strategies.oblique_bases import residual
-from dpdist.strategies.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound, product_weights
+from dpdist.strategies.solver_resources import product_bytes
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum
+from dpdist.strategies.tables.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound, product_weights
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
 
@@ -84,7 +84,7 @@ def test_attributes_that_take_turns_are_followed_in_several_spaces(monkeypatch: 
     optimum = coa(workload, tolerance=1e-5).workload_cost
     assert optimum is not None
     assert 0.98 * optimum < product_bound(workload) < optimum
-    monkeypatch.setattr("dpdist.strategies.product_bound.PARTS", 2)
+    monkeypatch.setattr("dpdist.strategies.tables.product_bound.PARTS", 2)
     assert product_bound(workload) < 0.965 * optimum
 
 
@@ -168,13 +168,13 @@ def test_it_holds_what_a_plan_says(asked: tuple[tuple[Operator, ...], ...]) -> N
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * bound_bytes(workload) <= held <= bound_bytes(workload) <= product_bytes(workload)
-    assert planning.lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
-    assert planning.lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
+    assert strategy_search.lower_bound_bytes(workload, "l2", [identity(3)]) == bound_bytes(workload)
+    assert strategy_search.lower_bound_bytes(workload, "l2", [replace(identity(3), workload_cost=1.0, lower_bound=1.0)]) == 0
 
 
 def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
-    monkeypatch.setattr("dpdist.strategies.product_bound.COPIES", 2**40)
+    monkeypatch.setattr("dpdist.strategies.tables.product_bound.COPIES", 2**40)
     with pytest.raises(OutOfMemory, match="the bound that no strategy can beat"):
         plan(context, load(small.spec(mechanism="identity")))
 
@@ -203,7 +203,7 @@ def test_weights_that_a_release_keeps_are_of_the_attributes_that_they_were_found
     assert [*weights] == [1, 0]
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
     for _ in range(2):
-        kept, found = planning._product_weights(context, asked)
+        kept, found = strategy_search._product_weights(context, asked)
         assert kept == bound
         assert {axis: each.tolist() for axis, each in found.items()} == {
             axis: each.tolist() for axis, each in weights.items()

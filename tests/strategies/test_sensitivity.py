@@ -12,18 +12,18 @@ import pytest
 
 from dpdist.arrays import Held, held
 from dpdist.domain import Attribute, Domain
-from dpdist.grids.adaptive import adaptive_grid, best_tree, greedy_tree
-from dpdist.grids.characters import character_grid
-from dpdist.grids.coefficients import Coefficients, Form
-from dpdist.grids.columns import l1_sensitivity, sensitivity_squared
-from dpdist.grids.filters import FilterGrid, filter_grid
-from dpdist.grids.term_grid import TermGrid
-from dpdist.machine.engine import inline
-from dpdist.machine.store import Store
+from dpdist.engine import inline
+from dpdist.measurement.adaptive.dawa import adaptive_grid, best_tree, greedy_tree
+from dpdist.measurement.coefficient_vectors import Coefficients, Form
+from dpdist.measurement.filter_measurement import FilterGrid, filter_grid
+from dpdist.measurement.hadamard_measurement import character_grid
+from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
+from dpdist.measurement.term_measurement import TermGrid
 from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
-from dpdist.release.workspace import StoreWorkspace
-from dpdist.sizes import SIZES
+from dpdist.runtime.stored_vectors import StoreWorkspace
+from dpdist.size_limits import SIZES
 from dpdist.stability import Neighbours
+from dpdist.storage.array_store import Store
 from dpdist.strategies import (
     Strategy,
     coa,
@@ -35,11 +35,11 @@ from dpdist.strategies import (
     square_root,
     weighted_design,
 )
-from dpdist.strategies.eigen_queries import eigen_queries
-from dpdist.strategies.marginal_optima import marginal_optimum
+from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
 from dpdist.strategies.representations import DirectStrategy
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
-from dpdist.workloads.filters import exponential, running_sum
+from dpdist.workloads.time_filters import exponential, running_sum
 from tests.oracles import brute_force_sensitivity
 from tests.readers import filter_of
 

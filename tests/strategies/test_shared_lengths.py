@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain
 from dpdist.strategies import laplace_bound, p_identity, weighted_marginals
-from dpdist.strategies.bounds import (
+from dpdist.strategies.lower_bounds import (
     _curve,
     _least_cost,
     marginals_bound,
@@ -26,7 +26,7 @@ from dpdist.strategies.bounds import (
 )
 from dpdist.verify import Claimed
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, union
-from dpdist.workloads.products import listed_marginals
+from dpdist.workloads.product_queries import listed_marginals
 from tests.often import first_of
 
 
@@ -179,7 +179,7 @@ def test_marginals_of_many_cells_lie_near_their_bound() -> None:
 
 
 def test_marginals_of_many_attributes_are_bounded_in_no_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.strategies.bounds.MOST_ASKED", 2)
+    monkeypatch.setattr("dpdist.strategies.lower_bounds.MOST_ASKED", 2)
     assert marginals_bound(marginals((3, 3), 1)) > 0
     assert marginals_bound(marginals((3, 3, 3), 1)) == marginals_bound(prefix(5)) == 0
     first, *others = marginals((3, 3), 1).blocks
@@ -195,7 +195,7 @@ def test_it_is_never_below_the_singular_value_bound() -> None:
 def test_of_more_cells_it_is_twice_the_singular_value_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = prefix(16)
     whole, plain = laplace_bound(workload), 2 * singular_value_bound(workload)
-    monkeypatch.setattr("dpdist.strategies.bounds.CELLS", 15)
+    monkeypatch.setattr("dpdist.strategies.lower_bounds.CELLS", 15)
     assert laplace_bound(workload) == pytest.approx(plain)
     assert whole > 1.2 * plain
 

@@ -5,8 +5,8 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.strategies import coa, smoothing
-from dpdist.strategies.base import Step
-from dpdist.strategies.exponential import objective_and_gradient
+from dpdist.strategies.exponential_smoothing import objective_and_gradient
+from dpdist.strategies.strategy import Step
 from dpdist.workloads import all_ranges, prefix, related
 
 

@@ -14,12 +14,12 @@ import scipy
 
 from dpdist import verify
 from dpdist.stability import Distance
-from dpdist.strategies import visits
-from dpdist.strategies.persons import length, persons_bound, root_of
-from dpdist.strategies.proofs import SINGLE, MarkovChain, PersonsBound
-from dpdist.strategies.visits import _started, persons_by_step, slopes, steps_bound
+from dpdist.strategies.contribution_dual import length, persons_bound, root_of
+from dpdist.strategies.dual_certificates import SINGLE, MarkovChain, PersonsBound
+from dpdist.strategies.streams import participation_optimum
+from dpdist.strategies.streams.participation_optimum import _started, persons_by_step, slopes, steps_bound
 from dpdist.workloads import Workload, filtered
-from dpdist.workloads.filters import exponential, running_sum
+from dpdist.workloads.time_filters import exponential, running_sum
 
 
 def visiting(most: int, separation: int) -> Distance:
@@ -88,8 +88,8 @@ def test_slopes_against_differences(case: tuple[int, int, int]) -> None:
 @pytest.fixture
 def chains_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No bound comes from cutting planes, and where these find a strategy they look for long persons by dynamic programming."""
-    monkeypatch.setattr(visits, "TRIED", 0)
-    monkeypatch.setattr(visits, "_listed", lambda *given: False)
+    monkeypatch.setattr(participation_optimum, "TRIED", 0)
+    monkeypatch.setattr(participation_optimum, "_listed", lambda *given: False)
 
 
 def feasible(steps: int, most: int, separation: int) -> float:
@@ -144,12 +144,12 @@ def test_longer_steps_bound_less(monkeypatch: pytest.MonkeyPatch) -> None:
     workload, moved = filtered(48, "x0", [exponential(0.95, 48)]), visiting(3, 11)
     whole = steps_bound(workload, moved)
     found = [whole.lower_bound]
-    monkeypatch.setattr("dpdist.strategies.visits.COARSE_STEPS", 12)
+    monkeypatch.setattr("dpdist.strategies.streams.participation_optimum.COARSE_STEPS", 12)
     again = steps_bound(workload, moved)
     assert again.spread == 1
     assert again.lower_bound == pytest.approx(whole.lower_bound, rel=5e-3)
     for work, spread in ((24**3 * 3, 2), (0, 4)):
-        monkeypatch.setattr("dpdist.strategies.visits.WORK", work)
+        monkeypatch.setattr("dpdist.strategies.streams.participation_optimum.WORK", work)
         bound = steps_bound(workload, moved)
         assert bound.chain is not None
         assert (bound.spread, bound.chain.separation * spread >= 11) == (spread, True)

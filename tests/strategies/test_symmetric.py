@@ -12,15 +12,15 @@ import pytest
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids import symmetric as grids
-from dpdist.mechanisms.planner import considered
-from dpdist.mechanisms.registry import mechanism_of
-from dpdist.operators.orbits import SUMMED, Orbits
+from dpdist.measurement import orbit_measurement as grids
+from dpdist.mechanisms.comparison import considered
+from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.operators.orbit_sums import SUMMED, Orbits
 from dpdist.spec import load
 from dpdist.stability import Neighbours
-from dpdist.strategies import coa, effort, exchangeable, symmetric
-from dpdist.strategies.exchangeable import weights_by_symmetry
-from dpdist.strategies.needs import Limits
+from dpdist.strategies import coa, effort, symmetric, symmetric_optimum
+from dpdist.strategies.solver_resources import Limits
+from dpdist.strategies.symmetric_optimum import weights_by_symmetry
 from dpdist.workloads import Workload, marginals, predicates, prefix, products, relative, union
 from dpdist.workloads.symmetry import orbits_of, symmetry_of
 
@@ -193,7 +193,7 @@ def test_the_optimum_over_cells_starts_from_that_over_orbits(monkeypatch: pytest
     workload = one_way((6, 5, 4), 1)
     alone = coa(workload)
     assert weights_by_symmetry(workload, tolerance=1e-6) is None
-    monkeypatch.setattr(exchangeable, "MANY_CELLS", 120)
+    monkeypatch.setattr(symmetric_optimum, "MANY_CELLS", 120)
     weights = weights_by_symmetry(workload, tolerance=1e-6)
     assert weights is not None
     assert weights.reshape(6, 20).std(axis=1) == pytest.approx(np.zeros(6), abs=1e-15)
@@ -206,7 +206,7 @@ def test_the_optimum_over_cells_starts_from_that_over_orbits(monkeypatch: pytest
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
     others = predicates(workload.domain, ["x0 < 1 or x1 < 2"]), one_way((120,), 1)  # no products; nothing is exchanged
     assert [weights_by_symmetry(other, tolerance=1e-6) for other in others] == [None, None]
-    monkeypatch.setattr("dpdist.strategies.exchangeable.FEWER_ORBITS", 21)
+    monkeypatch.setattr("dpdist.strategies.symmetric_optimum.FEWER_ORBITS", 21)
     assert weights_by_symmetry(workload, tolerance=1e-6) is None
 
 

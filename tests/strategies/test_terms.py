@@ -15,22 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpdist.arrays.vector import Held, held
+from dpdist.arrays.lazy_vector import Held, held
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.answers import Answers
-from dpdist.grids.integer_terms import IntegerTerm, rounded, wrapped_product
-from dpdist.grids.term_grid import TermGrid, term_grid
-from dpdist.grids.terms import Term, contrasts
-from dpdist.mechanisms.planner import candidates, considered, why_not
+from dpdist.measurement.integer_terms import IntegerTerm, rounded, wrapped_product
+from dpdist.measurement.term_measurement import TermGrid, term_grid
+from dpdist.mechanisms.comparison import candidates, considered, why_not
 from dpdist.operators import Prefix
-from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.reconstruction.answer_vectors import Answers
+from dpdist.reconstruction.kronecker_terms import Term, contrasts
 from dpdist.spec import load
 from dpdist.strategies import Strategy, coa, datacube, fourier, gaussian, identity, kronecker, marginal_minimax, residual
-from dpdist.strategies.marginal_optima import marginal_optimum, marginal_weights, over_residuals
-from dpdist.strategies.needs import Limits, effort
 from dpdist.strategies.representations import ResidualStrategy, TermStrategy
+from dpdist.strategies.solver_resources import Limits, effort
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum, marginal_weights, over_residuals
 from dpdist.workloads import (
     Block,
     Workload,
@@ -43,8 +43,8 @@ from dpdist.workloads import (
     relative,
     union,
 )
-from dpdist.workloads.products import listed_marginals
-from dpdist.workloads.ranges import cdf, ranges_of
+from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.range_workloads import cdf, ranges_of
 from tests import small
 from tests.readers import of_block
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
-from dpdist.release.context import Context, silent
-from dpdist.release.plan import plan
+from dpdist.planner.release_plan import plan
+from dpdist.publish import release_folder
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.strategies import square_root
-from dpdist.strategies.lower_factors import over_series, triangular
+from dpdist.strategies.streams.triangular_factor import over_series, triangular
 from dpdist.workloads import Workload, filtered, union
-from dpdist.workloads.filters import coefficients, exponential, running_sum, window
+from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests import small
 from tests.readers import errors_of
 
@@ -101,7 +101,7 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
     for through in (4, 11):
         changes = {**DAYS, "release": f"part-{through}", "stream": {"name": "ages", "through": through}}
         done = small.run(small.write(data, **changes), home)
-        tables[through] = report.load(done.folder)[0]
+        tables[through] = release_folder.load(done.folder)[0]
         assert done.certificate["mechanism"]["name"] == "triangular"
         assert done.certificate["mechanism"]["certified_gap"] <= 1e-6
     first, last = (tables[t]["answer"].to_numpy().reshape(-1, 2) for t in (4, 11))

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpdist.errors import InvalidInput
-from dpdist.mechanisms.registry import mechanism_of
+from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.operators import Haar, Matrix
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_identity, wavelet, weighted_design
-from dpdist.strategies.base import Step
-from dpdist.strategies.eigen_queries import eigen_queries, program_1
-from dpdist.strategies.needs import worst_row_bytes
+from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
+from dpdist.strategies.solver_resources import worst_row_bytes
+from dpdist.strategies.strategy import Step
 from dpdist.strategies.weighted_designs import fourier_queries, weighted
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, random_ranges, ranges
 

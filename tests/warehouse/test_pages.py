@@ -26,7 +26,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from dpdist.privacy.ledger import opened
+from dpdist.privacy.ledger.budget_ledger import opened
 from tests import HANGS, installed, small
 from tests.postgres import Server
 

@@ -15,20 +15,20 @@ import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 
-from dpdist.asking.published import published
-from dpdist.asking.synthetic import tables_of
+from dpdist import engine
 from dpdist.errors import DpdistError, InvalidSpec, StoreError
-from dpdist.machine import engine
-from dpdist.machine.store import Store
-from dpdist.page import report
-from dpdist.privacy.ledger import opened
-from dpdist.release.context import Context, silent
-from dpdist.release.deliver import deliver, differences, rows_of, synthetic_rows
-from dpdist.release.memory import DELIVERED_ROW_BYTES
-from dpdist.release.plan import plan, stage_memory
+from dpdist.pipeline.warehouse_delivery import deliver, differences, rows_of, synthetic_rows
+from dpdist.planner.memory_estimate import DELIVERED_ROW_BYTES
+from dpdist.planner.release_plan import plan, stage_memory
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.publish import release_folder
+from dpdist.query.published_release import published
+from dpdist.query.synthetic_records import tables_of
+from dpdist.runtime.context import Context, silent
 from dpdist.spec import load
 from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.base import PublishedRows
+from dpdist.spec.targets.warehouse import PublishedRows
+from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
 from tests.postgres import Server
@@ -85,7 +85,7 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     assert small.run(first, home).charged is False
     rows = read()
     for week, (done, _) in published.items():
-        table, certificate = report.load(Path(done.folder))
+        table, certificate = release_folder.load(Path(done.folder))
         mine = [row for row in rows if row["release"] == f"small-{week}"]
         assert len(mine) == table.num_rows == certificate["queries"]
         assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
@@ -152,7 +152,7 @@ def test_rows_of_a_release_are_replaced_never_doubled(
             rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
         )
         assert named.write(half)
-    monkeypatch.setattr("dpdist.release.deliver.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
+    monkeypatch.setattr("dpdist.pipeline.warehouse_delivery.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
     assert deliver(done.place, [named])
     assert len(read()) == rows.number
     assert deliver(done.place, [named]) == []

@@ -1,4 +1,4 @@
-// Any two releases of a site compared; the same rules as dpdist/page/comparison.py.
+// Any two releases of a site compared; the same rules as dpdist/site/release_comparison.py.
 (() => {
   const held = document.getElementById("pairs");
   if (!held) return;

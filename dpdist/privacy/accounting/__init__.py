@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dpdist.privacy.accounting.caps import Cap, Rule
+from dpdist.privacy.accounting.budget_caps import Cap, Rule
 from dpdist.privacy.accounting.composition import pld_epsilon
-from dpdist.privacy.accounting.conversion import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
-from dpdist.privacy.accounting.gaussian import (
+from dpdist.privacy.accounting.gaussian_calibration import (
     RESERVE,
     RHO_DENOMINATOR,
     SLACK_DENOMINATOR,
@@ -16,8 +15,9 @@ from dpdist.privacy.accounting.gaussian import (
     gaussian_slack,
     rho_for,
 )
-from dpdist.privacy.accounting.laplace import gaussian_equivalent, laplace_scale
-from dpdist.privacy.accounting.losses import NOTHING, Loss
+from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent, laplace_scale
+from dpdist.privacy.accounting.privacy_loss import NOTHING, Loss
+from dpdist.privacy.accounting.zcdp_conversion import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
 
 __all__ = [
     "NOTHING",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting.amounts import probability
-from dpdist.privacy.accounting.losses import Loss
+from dpdist.privacy.accounting.exact_amounts import probability
+from dpdist.privacy.accounting.privacy_loss import Loss
 
 PLD_STEP = 1e-4
 """Discretisation of privacy loss distributions, in epsilon; rounded up, so a report may be high by a step a release."""

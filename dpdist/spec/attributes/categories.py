@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
-from dpdist.domain.boundaries import Boundaries, boundaries
+from dpdist.domain.map_boundaries import Boundaries, boundaries
 from dpdist.process.yaml_text import quoted
-from dpdist.records.columns import Column
-from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import LISTED, Named, Values
-from dpdist.spec.chosen_bounds import PRIVATE
-from dpdist.spec.values import PathText, SpecPart, Text
+from dpdist.size_limits import SIZES, Sizes
+from dpdist.sources.file_columns import Column
+from dpdist.spec.attributes.attribute_kind import LISTED, Named, Values
+from dpdist.spec.sections.private_bounds import PRIVATE
+from dpdist.spec.value_types import PathText, SpecPart, Text
 
 
 class MapSpec(SpecPart):

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from dpdist.domain import Attribute, even_edges
-from dpdist.records.columns import Column
-from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.attributes.base import Named, Values
-from dpdist.spec.dates import DatesSpec
-from dpdist.spec.values import DayOrTime
+from dpdist.size_limits import SIZES, Sizes
+from dpdist.sources.file_columns import Column
+from dpdist.spec.attributes.attribute_kind import Named, Values
+from dpdist.spec.sections.calendar_steps import DatesSpec
+from dpdist.spec.value_types import DayOrTime
 
 
 class Dates(Named):

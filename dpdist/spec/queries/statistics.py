@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import Field, create_model, model_validator
 
 from dpdist.domain import Domain
-from dpdist.domain.amounts import PRESENT
-from dpdist.quantities.base import Statistic
-from dpdist.quantities.registry import STATISTICS
-from dpdist.quantities.sums import sums_of
-from dpdist.spec.kinds import Family, SpecKind
+from dpdist.domain.numeric_columns import PRESENT
+from dpdist.spec.tagged_unions import Family, SpecKind
+from dpdist.statistics.statistic import Statistic
+from dpdist.statistics.statistic_registry import STATISTICS
+from dpdist.statistics.sum_statistics import sums_of
 from dpdist.workloads import Workload
 
 

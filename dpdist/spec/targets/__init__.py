@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.spec.kinds import Family
+from dpdist.spec.tagged_unions import Family
 from dpdist.spec.targets.delta import ToDelta
 from dpdist.spec.targets.iceberg import ToIceberg
 from dpdist.spec.targets.postgres import ToPostgres

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from dpdist.machine.objects import place_at
-from dpdist.records.packages import package
-from dpdist.spec.targets.base import NEEDED, PublishedRows, TargetKind, other_columns, reaching
-from dpdist.spec.values import PathText
+from dpdist.sources.optional_packages import package
+from dpdist.spec.targets.warehouse import NEEDED, PublishedRows, TargetKind, other_columns, reaching
+from dpdist.spec.value_types import PathText
+from dpdist.storage.objects import place_at
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.records.packages import package
-from dpdist.spec.targets.base import NEEDED, PublishedRows, TargetKind, other_columns, reaching
+from dpdist.sources.optional_packages import package
+from dpdist.spec.targets.warehouse import NEEDED, PublishedRows, TargetKind, other_columns, reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa

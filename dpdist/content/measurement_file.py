@@ -1,0 +1,318 @@
+"""The published measurement: one file of NumPy arrays, with everything that a reader needs to ask more of a release.
+
+It holds the noisy integers and the strategy, both public by the guarantee of the release, and no other number that depends on the
+records. docs/reference/files.md describes every array.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, BinaryIO
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dpdist.domain import Attribute, Domain, EvenEdges, Level, Line, amounts_attribute, even_edges
+from dpdist.domain.calendar import Times
+from dpdist.domain.numeric_columns import ENDS, Amounts, Bound
+from dpdist.errors import StoreError
+from dpdist.operators import AllRanges, Identity, Matrix, Operator, Prefix, Toeplitz, Total
+from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import Kind
+from dpdist.reconstruction.measured_space import MeasuredSpace
+from dpdist.reconstruction.measured_tables import MeasuredTables, measured_tables_from
+from dpdist.reconstruction.product_space import product_space_from
+from dpdist.reconstruction.row_space import row_space_from
+from dpdist.reconstruction.separate_products import separate_products_from
+from dpdist.storage.documents import check_form
+from dpdist.strategies.dual_certificates import DualWeights, LargestBound, PersonsBound
+from dpdist.workloads import Workload
+
+FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED, IN_ROUNDS = 1, 2, 3, 4, 5
+"""Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
+sums alone), the fourth where sums of cells are no counts, so that it only serves those who check the release, the fifth where tables were
+chosen in rounds, so that a question is read from the first that holds it."""
+FILE, HORIZON = "measurement.npz", "horizon.npz"
+MOST_BYTES = 2**26
+"""Larger measurements are not published as one file."""
+
+
+_SPACES = {
+    "choosing": measured_tables_from,
+    "separate": separate_products_from,
+    "terms": product_space_from,
+    "base": row_space_from,
+}
+"""Who reads what was measured, by what only these facts of a strategy say."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of a release, and of which cells.
+
+    Attributes:
+        digest: of the noisy integers in the ledger.
+        why: readers can ask no further questions of it; None where they can.
+    """
+
+    space: MeasuredSpace
+    domain: Domain
+    noise: Noise
+    digest: str = ""
+    why: str | None = None
+
+    @property
+    def format(self) -> int:
+        """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
+        if self.why is not None:
+            return ONLY_CHECKED
+        if isinstance(self.space, MeasuredTables):
+            return IN_ROUNDS
+        if any(each.amounts is not None and each.amounts.bins != ENDS for each in self.domain.amounts):
+            return OTHER_BINS
+        return WITH_SHARES if self.domain.amounts else FORMAT
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What stands beside a measurement for those who check the release; nothing else reads it.
+
+    Attributes:
+        workload: the published queries.
+        weights: what proves the certificate's lower bound for them, where there is one.
+        largest: what proves the bound of the largest error, where that was optimised.
+    """
+
+    workload: Workload
+    weights: DualWeights | PersonsBound | None = field(default=None, repr=False)
+    largest: LargestBound | None = field(default=None, repr=False)
+
+
+def write(measurement: Measurement, evidence: Evidence, release: str, file: BinaryIO) -> None:
+    """The file: the same bytes whenever it is written."""
+    facts, arrays = measurement.space.facts()
+    about = {
+        "format": measurement.format,
+        "release": release,
+        "shape": list(measurement.domain.shape),
+        "attributes": [_attribute_facts(attribute) for attribute in measurement.domain.attributes],
+        "noise": {**asdict(measurement.noise), "deviation": measurement.noise.deviation},
+        "measurement": measurement.digest,
+        "strategy": facts,
+    }
+    for part, written in (
+        ("queries", queries_written(evidence.workload)),
+        ("bound", _bound(evidence.weights)),
+        ("largest", _largest(evidence.largest)),
+    ):
+        about[part] = written[0]
+        arrays = {**arrays, **written[1]}
+    named = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
+    np.savez(file, allow_pickle=False, **named)
+
+
+def _bound(weights: DualWeights | PersonsBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+    """The weights that prove the lower bound; in single precision, of which the bound depends in second order only."""
+    if weights is None:
+        return None, {}
+    if isinstance(weights, PersonsBound):
+        columns = np.full((len(weights.columns), max(map(len, weights.columns), default=0)), -1, dtype=np.int32)
+        for row, cells in zip(columns, weights.columns, strict=True):
+            row[: len(cells)] = cells
+        listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
+        if weights.chain is not None:
+            listed = {"bound_0": weights.chain.first, "bound_onward": weights.chain.onward.astype(np.float32)}
+        return {
+            "weights": "persons",
+            "attributes": [],
+            "sizes": weights.listed_sizes,
+            "spread": weights.spread,
+            "axis": weights.axis,
+        }, listed
+    return _cells("bound", weights)
+
+
+def _cells(name: str, weights: DualWeights) -> tuple[dict[str, Any], dict[str, Matrix]]:
+    named = {f"{name}_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
+    return {"weights": weights.kind, "attributes": sorted(weights.arrays) if weights.kind == "products" else []}, named
+
+
+def _largest(proof: LargestBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+    """The weights that prove the bound of the largest error, of cells and of answers."""
+    if proof is None:
+        return None, {}
+    facts, arrays = _cells("largest", proof.cells)
+    answers = []
+    for group, (share, parts) in enumerate(proof.answers):
+        given = {f"answers_{group}_{place}": each for place, each in enumerate(parts)}
+        answers.append({"share": share, "arrays": [None if each is None else name for name, each in given.items()]})
+        arrays |= {name: each.astype(np.float32) for name, each in given.items() if each is not None}
+    return {**facts, "answers": answers}, arrays
+
+
+def noisy_integers(path: Path) -> tuple[str, Matrix]:
+    """What was measured, whether or not readers can ask further questions of it: its digest in the ledger, and its integers, (k,).
+
+    Raises: StoreError when it is damaged.
+    """
+    with _opened(path) as (facts, arrays):
+        return str(facts["measurement"]), np.asarray(arrays["values"]).ravel()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
+    """Facts and arrays of a measurement's file. Raises: StoreError where it cannot be read, in the block, too."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        yield json.loads(arrays.pop("facts").item()), arrays
+    except (OSError, EOFError, BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{path} cannot be read ({type(error).__name__}); get the release's files again") from None
+
+
+def read(path: Path) -> Measurement:
+    """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
+    with _opened(path) as (facts, arrays):
+        check_form(facts["format"], f"{path}", IN_ROUNDS)
+        if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS, IN_ROUNDS):
+            raise StoreError(
+                f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: get the release's files again"
+            )
+        domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
+        kind = next((name for name in _SPACES if name in facts["strategy"]), "")
+        space = _SPACES[kind](facts["strategy"], arrays, domain.shape, arrays["values"])
+        noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
+        return Measurement(space, domain, noise, facts["measurement"])
+
+
+def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
+    """What was declared of an attribute; many even bins by their first edge, width and number."""
+    facts: dict[str, Any] = {"name": attribute.name, "outside": attribute.outside}
+    facts |= {
+        "missing": attribute.missing,
+        "other": attribute.other,
+        "levels": [asdict(level) for level in attribute.levels],
+    }
+    if attribute.total is not None:
+        facts["total"] = attribute.total
+    if attribute.apart:
+        facts["apart"] = [
+            (own.start, most) for own, most in zip(attribute.bins_of_levels.values(), attribute.apart, strict=True)
+        ]
+    if attribute.line is not None:
+        of = [_attribute_facts(each) for each in attribute.line.of]
+        facts["line"] = {"of": of, "coefficients": attribute.line.coefficients}
+    if attribute.times is not None:
+        times = attribute.times
+        return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
+    if attribute.amounts is not None:
+        amounts = attribute.amounts
+        told: dict[str, Any] = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
+        if amounts.bound is not None:
+            told |= {"low": amounts.low, "high": amounts.low + amounts.width, "bound": asdict(amounts.bound)}
+        told |= {name: True for name in ("squares", "alone") if getattr(amounts, name)}
+        return {**facts, "amounts": told}
+    edges = attribute.edges
+    if isinstance(edges, EvenEdges):
+        return {**facts, "even": asdict(edges)}
+    values = {"categories": attribute.categories} if attribute.categories else {"edges": list(edges)}
+    return {**facts, **values, "labels": list(attribute.labels[: attribute.values]) if attribute.named else []}
+
+
+def _attribute(facts: dict[str, Any]) -> Attribute:
+    given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
+    given["total"], given["apart"] = facts.get("total"), tuple(most for _, most in facts.get("apart", ()))
+    given["levels"] = tuple(
+        Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
+    )
+    if "line" in facts:
+        first, second = (_attribute(each) for each in facts["line"]["of"])
+        a, b = facts["line"]["coefficients"]
+        given["line"] = Line((first, second), (a, b))
+    if "times" in facts:
+        times = Times(**{**facts["times"], "first": datetime.datetime.fromisoformat(facts["times"]["first"])})
+        return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)
+    if "amounts" in facts:
+        of = facts["amounts"]
+        bound = Bound(**of["bound"]) if "bound" in of else None
+        ends = Fraction(of["first"]), Fraction(of["step"]), of["steps"], of.get("low", 0), of.get("high")
+        return amounts_attribute(
+            facts["name"], Amounts(*ends, bound, of.get("squares", False), of.get("alone", False)), facts["missing"]
+        )
+    if "even" in facts:
+        return Attribute(**given, edges=even_edges(**facts["even"]))
+    values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}
+    return Attribute(**given, **values)
+
+
+MOST_ENTRIES = 2**22
+"""Entries of all written rows together; what is known by a name takes none."""
+MOST_SMALL = 127
+"""Whole numbers up to here are written in one byte."""
+_NAMED: tuple[tuple[type[Operator], str], ...] = (
+    (Identity, "identity"),
+    (Total, "total"),
+    (Prefix, "prefix"),
+    (AllRanges, "ranges"),
+)
+
+Facts = dict[str, Any]
+
+
+def queries_written(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
+    """The groups of queries in the order of the answers, and the arrays that they name.
+
+    docs/reference/files.md describes the members, and ``dpdist/verify.py`` reads them without this code.
+
+    Returns: facts with ``shares`` (what a sum over the bins is divided by) and ``groups``; or with ``why`` there are no groups.
+    """
+    arrays: dict[str, Matrix] = {}
+    groups, entries = [], 0
+    for block in workload.blocks:
+        factors = []
+        for factor, scales in zip(block.factors, block.scales or (None,) * len(block.factors), strict=True):
+            entries += _entries(factor) + (0 if scales is None else scales.size)
+            if entries > MOST_ENTRIES:
+                why = f"its rows have more than {MOST_ENTRIES:,} entries"
+                return {"groups": None, "why": why}, {}
+            factors.append({**_facts(factor, arrays), "scales": None if scales is None else _named(scales, arrays)})
+        groups.append({"name": block.name, "weight": block.weight, "attributes": list(block.axes), "factors": factors})
+    return {"groups": groups, "why": None, "shares": float(workload.domain.scale)}, arrays
+
+
+def _entries(factor: Operator) -> int:
+    """How many numbers are written down of a factor."""
+    inner = factor.unpadded
+    if isinstance(inner, tuple(kind for kind, _ in _NAMED)):
+        return 0
+    return int(inner.entries.size) if isinstance(inner, Toeplitz) else inner.shape[0] * inner.shape[1]
+
+
+def _facts(factor: Operator, arrays: dict[str, Matrix]) -> Facts:
+    """A factor by its name, or by the array of its coefficients or rows."""
+    inner = factor.unpadded
+    facts: Facts = {"values": inner.shape[1], "left_out": factor.shape[1] - inner.shape[1]}
+    kind = next((name for known, name in _NAMED if isinstance(inner, known)), None)
+    if kind is not None:
+        return {"kind": kind, **facts}
+    if isinstance(inner, Toeplitz):
+        shape = {"kind": "circle" if inner.circular else "filter", "first_lag": inner.first_lag}
+        return {**shape, **facts, "array": _named(inner.coefficients, arrays)}
+    return {"kind": "matrix", **facts, "array": _named(inner.dense(), arrays)}
+
+
+def _named(array: Matrix, arrays: dict[str, Matrix]) -> str:
+    """The name of an array that is put beside the others, in the least type that holds it; an equal one is put there once."""
+    small = bool((np.abs(array) <= MOST_SMALL).all() and (np.rint(array) == array).all())
+    held = array.astype(np.int8 if small else np.float64)
+    for name, known in arrays.items():
+        if known.dtype == held.dtype and known.shape == held.shape and (known == held).all():
+            return name
+    arrays[f"query_{len(arrays)}"] = held
+    return f"query_{len(arrays) - 1}"

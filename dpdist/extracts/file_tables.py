@@ -1,0 +1,182 @@
+"""Files that a query names, read by dpdist: DuckDB gets their records, with columns and types that the spec alone decides.
+
+DuckDB itself would take the types of many files from the first one, and those of texts from all of them: one record would decide how all
+others are read. So it touches no file at all.
+"""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import json
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from dpdist.counting.record_cells import declared, tables_of
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.calendar import Times
+from dpdist.errors import DpdistError, InvalidSpec, NoRecords
+from dpdist.extracts.column_projection import Use, column_as_used, fields_of
+from dpdist.sources import file_listing
+from dpdist.sources.formats.column_conversion import ARROW
+from dpdist.sources.formats.csv_grammar import Grammar
+from dpdist.sources.formats.format_registry import row_format
+from dpdist.sources.formats.record_format import Partition
+from dpdist.sources.reader_errors import reading
+from dpdist.sources.record_sources import Source, column_names, partitions_of, source_of
+from dpdist.sources.source_labels import Called, File
+
+if TYPE_CHECKING:
+    from dpdist.sources.column_types import ColumnType
+
+_Kind = TypeVar("_Kind")
+_SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")
+_READ_AS: Mapping[Use, ColumnType] = {"number": "number", "day": "time", "time": "time"}
+"""Whatever is counted as something else is read as text."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """How the files that a query names are read.
+
+    Attributes:
+        folder: at which relative names start.
+        types: of columns, as declared.
+        uses: what the columns that are counted are counted as. Files have no others for the query than these and the declared ones.
+        grammar: of those that are CSV.
+    """
+
+    folder: Path
+    types: Mapping[str, ColumnType]
+    uses: Mapping[str, Use]
+    grammar: Grammar
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """Files as DuckDB scans them, as often as it likes.
+
+    Attributes:
+        types, uses: of the columns that it has.
+        failed: what stopped a scan; DuckDB would pass it on as a text.
+    """
+
+    source: Source
+    types: Mapping[str, ColumnType]
+    uses: Mapping[str, Use]
+    failed: list[Exception] = field(repr=False, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types, which the spec alone decides."""
+        declared = [pa.field(name, ARROW[kind]) for name, kind in self.types.items()]
+        return pa.schema([*declared, *fields_of(self.uses)])
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        found: object = pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
+        return found
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        domain = _as_read(self.types, self.uses)
+        try:
+            for partition in partitions_of(self.source):
+                yield from self._of(partition, domain)
+        except DpdistError as error:
+            self.failed.append(error)
+            raise
+
+    def _of(self, partition: Partition, domain: Domain) -> Iterator[pa.RecordBatch]:
+        for table in tables_of(self.source, domain, partition):
+            given = declared(table, self.types, partition.called)
+            with reading(partition.called):
+                counted = [column_as_used(given[name], name, use) for name, use in self.uses.items()]
+            columns = [*given.select(list(self.types)).columns, *counted]
+            yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
+
+
+def _as_read(types: Mapping[str, ColumnType], uses: Mapping[str, Use]) -> Domain:
+    kinds: dict[str, ColumnType] = {name: _READ_AS.get(use, "text") for name, use in uses.items()}
+    return Domain(tuple(_read_as(name, kind) for name, kind in {**kinds, **types}.items()))
+
+
+def _read_as(name: str, kind: ColumnType) -> Attribute:
+    """An attribute whose column is read as one of a type: texts of whole numbers, too, which are exact."""
+    if kind in ("date", "time"):
+        return Attribute(name, edges=(0.0, 1.0), times=_SOME_DAY)
+    return Attribute(name, edges=(0.0, 1.0)) if kind == "number" else Attribute(name, categories=("text",))
+
+
+def named_in(connection: Any, sql: str) -> list[str]:
+    """The files that a SELECT names as tables, where the database has no table of that name. Raises: InvalidSpec for two of one name."""
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+    known = {name for (name,) in connection.execute("SELECT lower(table_name) FROM information_schema.tables").fetchall()}
+    files = (name for name in _tables(json.loads(parsed)) if name.endswith("/") or row_format(name) is not None)
+    found = list(dict.fromkeys(name for name in files if name.lower() not in known))
+    if len({name.lower() for name in found}) < len(found):
+        raise InvalidSpec(
+            "'records.sql' names files that differ in capitals alone, which are one table to DuckDB; rename one of them"
+        )
+    return found
+
+
+def _tables(node: Any) -> Iterator[str]:
+    """The tables without a schema in a parsed statement."""
+    if isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE" and not node.get("schema_name") and not node.get("catalog_name"):
+            yield node["table_name"]
+        for each in node.values():
+            yield from _tables(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _tables(each)
+
+
+def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
+    """The files that a query calls ``name``, with those of their columns that are counted or declared. Raises: InvalidSpec."""
+    types, uses = files.types, {column: use for column, use in files.uses.items() if column not in files.types}
+    location, some = _place(name, files.folder)
+    called = Called(f"{name!r} of the query")
+    source = source_of(location, files=some, attributes=[*types, *uses], grammar=files.grammar, called=called)
+    columns = column_names(source, 0, _as_read(types, uses))
+    if columns is None:
+        return FileTable(source, types, uses, failed)
+    there = {*columns, *(source.named[0] if source.named else ())}
+    found = FileTable(source, _of(there, types), _of(there, uses), failed)
+    if len({column.casefold() for column in found.schema.names}) < len(found.schema.names):
+        raise InvalidSpec(
+            f"{name!r} in 'records.sql' has columns that differ in capitals alone, which are one column to DuckDB; give it files without"
+        )
+    if not found.schema.names:
+        raise InvalidSpec(
+            f"{name!r} in 'records.sql' has no column that is counted, nor one that 'records.types' declares: declare those that the "
+            "query needs, as in 'records.types: {age: whole, branch: text}'"
+        )
+    return found
+
+
+def _of(there: Set[str], columns: Mapping[str, _Kind]) -> dict[str, _Kind]:
+    return {name: kind for name, kind in columns.items() if name in there}
+
+
+def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
+    """Where files are, below which folders name columns, and which they are; None: all that are there."""
+    place = file_listing.place_of(name, below=folder)
+    path = Path(place.location)
+    if not glob.has_magic(name) or path.exists():
+        return place.location, None
+    found = sorted(path for path in glob.glob(place.location, recursive=True) if row_format(path) and Path(path).is_file())
+    if not found:
+        raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
+    numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]
+    return str(Path(*_before_magic(path.parts))), numbered
+
+
+def _before_magic(parts: tuple[str, ...]) -> Iterator[str]:
+    for part in parts:
+        if glob.has_magic(part):
+            return
+        yield part

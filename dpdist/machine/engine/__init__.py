@@ -1,8 +1,0 @@
-"""Where tasks run: in this process, on a local Dask cluster, or on an existing one. It imports distributed where it needs it."""
-
-from dpdist.machine.engine.handing import OnDone
-from dpdist.machine.engine.runner import Engine
-from dpdist.machine.engine.starting import WITHOUT_TLS, inline, is_cluster, started
-from dpdist.machine.engine.tasks import failure_of, this_worker
-
-__all__ = ["WITHOUT_TLS", "Engine", "OnDone", "failure_of", "inline", "is_cluster", "started", "this_worker"]

@@ -1,0 +1,1 @@
+"""Non-negative answers that agree with each other, fitted to what was measured."""

@@ -1,0 +1,347 @@
+"""Grid: the whole numbers that are measured, their exact sensitivity, and the answers that are made of them.
+
+Every representation of a strategy has a grid of its own. What depends on the representation is a method here: nothing outside asks
+which class a grid has.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.lazy_vector import Vector, held
+from dpdist.domain import Layout
+from dpdist.errors import InvalidInput
+from dpdist.operators import Matrix, Tall
+from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import Kind
+from dpdist.process.resource_limits import cores
+from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.least_squares import Estimate
+from dpdist.reconstruction.measured_space import MeasuredSpace
+from dpdist.size_limits import SIZES
+from dpdist.stability import Distance
+from dpdist.workloads import Workload
+
+Norm = Literal["l2", "l1"]
+"""What Gaussian noise and what Laplace noise has to hide: the L2 and the L1 distance."""
+GRID_BITS = 30
+"""A strategy of unit sensitivity has columns of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
+MOST_RECORDS = 2**32
+SHARE_BITS = 4
+"""Where records are divided into shares, so many bits of their number are taken from the bound on records, the others from the grid."""
+HELD_COPIES = 6
+"""Copies of counts and measurements that measuring and reading hold at once, where they are not worked on shard by shard."""
+SHARD_COPIES = 4
+"""Copies of a shard while it is read, changed, hashed and written."""
+SMALL_BYTES = 2**20
+"""What a shard takes beside its values."""
+
+
+@dataclass(frozen=True)
+class StageBytes:
+    """What measuring takes in the process that runs the flow, and what a task of answering takes."""
+
+    measure: int
+    answer: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A table that was measured because of what had been measured before.
+
+    Attributes:
+        axes: its attributes.
+        deviation: of the noise in a cell, counts.
+    """
+
+    axes: tuple[int, ...]
+    deviation: float
+
+
+class Stream(Protocol):
+    """A grid whose steps are measured as they become known, each from itself and earlier ones."""
+
+    def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
+        """The measured values of some steps."""
+
+    def counted(self, table: Matrix, stop: int) -> Matrix:
+        """The counts of the first steps, of the table that the grid measures."""
+
+    def begun(self, steps: int) -> Grid:
+        """The grid of the first steps."""
+
+    def participating(self, distance: Distance) -> Grid:
+        """The grid for one person in several steps, which ``distance`` bounds."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The attributes of the measured table."""
+
+
+class Grid(ABC):
+    """Whole numbers z that are measured.
+
+    Attributes:
+        spacing: grid unit.
+        sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between z of neighbouring
+            histograms: what the grid makes of the ``Distance`` that it was built for.
+        norm: "l2" or "l1", the distance that the noise has to hide.
+    """
+
+    spacing: float
+    sensitivity_squared: int
+    norm: Norm
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """p, the number of measured values."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of everything that is measured: the noise key is bound to it."""
+
+    @abstractmethod
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        """Upper bounds of what measuring and answering take (tests compare them with the measured peaks)."""
+
+    @abstractmethod
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
+
+    def answers(
+        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries.
+
+        Raises: InvalidInput when the grid does not determine every answer.
+        """
+        return self.estimate(workload, z, noise, (), work).answers(wanted, work, on_done)
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute sets whose tables are counted; none where every cell is."""
+        return ()
+
+    @property
+    def sensitivity(self) -> float:
+        """The sensitivity in grid units, for reports; the exact one is its square."""
+        return math.sqrt(self.sensitivity_squared)
+
+    @property
+    def column_squared(self) -> int | None:
+        """At most how far one record (where records are divided, one share) moves z, squared as ``sensitivity_squared`` is: costs are
+        counted in it. None where the strategy's own sensitivity says it exactly."""
+        return None
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float | None:
+        """Total variance of all (weighted) answers for noise of deviation 1, as the whole numbers have it. None where rounding left the
+        strategy as it was, up to a factor."""
+        return None
+
+    def over_several(self, moved: Distance) -> Grid | None:
+        """The grid for changes in several cells or steps, as much in each as the grid was made for; None where it does not know them."""
+        if moved.participations is None or moved.groups > 1 or self.stream is None:
+            return None
+        return self.stream.participating(moved)
+
+    @property
+    def stream(self) -> Stream | None:
+        """The grid as one that is measured step by step, None if it cannot be."""
+        return None
+
+    def noise(self, budget: Loss) -> Noise:
+        """The least whole-scale noise that keeps a release within a budget of the right kind."""
+        kind = Kind.hiding(self.norm)
+        return Noise(kind, kind.scale(self.sensitivity_squared, budget))
+
+    def loss(self, budget: Loss, noise: Noise) -> Loss:
+        """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
+        return noise.kind.loss(budget, self.sensitivity_squared, noise.scale, self.rows)
+
+    def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
+        """z + noise, drawn where it is read. Only ``dpdist.pipeline.measure`` calls it, with the key of a reserved charge (law 1)."""
+        return Noisy(exact, key, noise)
+
+    def row_blocks(self) -> Iterator[Matrix] | None:
+        """The measured rows over all cells, (k, cells), block by block; None where z is no linear function of the counts that can
+        be written down, so that it cannot be joined with other measurements."""
+        return None
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        """Whether one estimate of all cells can be made of a measurement (``jointly``: and of others), before anything is measured."""
+        return False
+
+    def estimate(
+        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+    ) -> Estimate:
+        """One estimate for all queries. Raises: InvalidInput where ``estimates`` is false."""
+        raise InvalidInput(
+            "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
+        )
+
+    @property
+    def done(self) -> str | None:
+        """What reading a measurement does to answers, beside estimating them; None where nothing else."""
+        return None
+
+    @property
+    def adds_up_steps(self) -> bool:
+        """Whether ``exact`` refuses more steps of all amounts together than z can hold, whatever the number of records."""
+        return False
+
+    @property
+    def measures_total(self) -> bool:
+        """Whether the number of records is measured apart from everything else, so that answers can be given it (``given_total``)."""
+        return False
+
+    def given_total(self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float) -> Answers:
+        """Unbiased answers and their errors, given the number of records. Raises: InvalidInput when it cannot be true."""
+        raise InvalidInput("a measurement of this kind does not measure the number of records apart from everything else")
+
+    def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
+        """The tables that were chosen while they were measured, in their order; none where the spec alone decides."""
+        return ()
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """The measurement with its strategy, as readers get it: everything in it is public once it is committed.
+
+        Args:
+            shape: sizes of the domain's attributes.
+        Raises: InvalidInput, which says why, where it is not a set of linear functions or takes more than ``most_bytes``.
+        """
+        raise InvalidInput("its rows are not linear functions that the spec alone decides")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A grid, what was measured on it, and the noise in it."""
+
+    grid: Grid
+    values: Vector
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was counted.
+
+    Attributes:
+        values: the counts of all cells, or of the tables that ``layout`` names: private.
+        records: as many records as were read, a bound of how many are counted; None where that was not kept.
+    """
+
+    values: Vector
+    layout: Layout
+    records: int | None = None
+
+    def table(self, axes: tuple[int, ...]) -> Matrix:
+        """The table of some attributes."""
+        return self.layout.table(held(self.values), axes)
+
+    def cells(self) -> Matrix:
+        """All counts, few enough to be measured."""
+        x = held(self.values)
+        self.check_few(int(x.sum()))
+        return x
+
+    def check(self, work: Workspace) -> None:
+        """Raises: InvalidInput for more records than z can hold, as they are bounded without holding the counts."""
+        counted = sum(work.fold(_sum, self.values)) if self.records is None else self.records * self.layout.shares_per_record
+        self.check_few(counted)
+
+    def check_few(self, counted: int) -> None:
+        """Raises: InvalidInput for more shares of records than z can hold."""
+        few_enough(counted, self.layout.shares_per_record, self.layout.max_abs_shares)
+
+
+def _sum(start: int, values: Matrix) -> int:
+    return int(values.sum())
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Exact values with the noise of their positions under a key. Never pickled: the key refuses it."""
+
+    exact: Vector
+    key: Secret = field(repr=False)
+    noise: Noise
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.exact.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return np.dtype(np.int64)
+
+    @property
+    def bytes_each(self) -> int:
+        """Bytes that a value takes while it is read."""
+        return self.exact.bytes_each + 8
+
+    @property
+    def digest(self) -> str:
+        """Nothing tells noise from other noise before it is drawn."""
+        raise NotImplementedError
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Values start..stop; the same noise whenever they are read."""
+        drawn = self.noise.draw(self.key.reveal(), start=start, count=stop - start)
+        drawn += self.exact.read(start, stop)
+        return drawn
+
+
+def small_enough(values: int, most_bytes: int) -> None:
+    """Raises: InvalidInput for a measurement and a strategy of more whole numbers than are written down for readers."""
+    if 8 * values > most_bytes:
+        raise InvalidInput(f"it takes {8 * values / 2**20:,.0f} MiB, and up to {most_bytes / 2**20:,.0f} MiB are published")
+
+
+def grid_bits(shares: int) -> int:
+    """Bits of the longest column on the grid where every record is divided into so many shares: z fits int64.
+
+    >>> grid_bits(1), grid_bits(2**20)
+    (30, 14)
+    """
+    return GRID_BITS - max(0, (shares - 1).bit_length() - SHARE_BITS)
+
+
+def few_enough(counted: int, shares: int = 1, max_abs_shares: int = 0, of: str = "records") -> None:
+    """Raises: InvalidInput for more records than z can hold.
+
+    Args:
+        counted: records, or where each is divided into ``shares`` all shares together.
+        max_abs_shares: the most shares of a record, whatever their signs; 0 where none is negative.
+        of: what is counted, in the plural.
+    """
+    reach = max(shares, max_abs_shares)
+    most = MOST_RECORDS << (GRID_BITS - grid_bits(reach))
+    if counted * reach > most * shares:
+        raise InvalidInput(f"the grid holds up to {most // reach} {of} without overflow; split the data set by period")
+
+
+def shard_bytes(values: int) -> int:
+    """What measuring so many values shard by shard takes."""
+    return SHARD_COPIES * min((cores() + 1) * SIZES.shard_bytes, 8 * values + SMALL_BYTES)
+
+
+def answer_bytes(workload: Workload, inverse_bytes: int | None = None) -> int:
+    """What a task of answering takes: the inverse of the strategy and some rows of queries."""
+    inverse = HELD_COPIES * 8 * min(workload.shape[0], 2**22) if inverse_bytes is None else inverse_bytes
+    tall = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
+    rows = min(ROW_BLOCK_BYTES, 8 * workload.shape[0] * workload.shape[1] + SMALL_BYTES)
+    return 3 * inverse + 3 * rows + (SIZES.row_block_bytes if tall else 0)

@@ -1,0 +1,1 @@
+"""Exact sensitivity of integer measurements, for records and for persons."""

@@ -1,0 +1,214 @@
+"""Exact sensitivity where a person has up to k records whose amounts add up to at most m times the largest one.
+
+Let Z be what z gets from a record of the amount zero, or without one, in some group, and A from one of the largest amount. What all
+records of a person add to z is a mean of 0, k Z, m A and (k - m) Z + m A, whose Z and A may be of different groups (proof:
+docs/decisions/0015). A norm is convex, so that it is largest at one of these corners, and each corner is a person that there can be.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.domain import Domain
+from dpdist.domain.numeric_columns import ENDS
+from dpdist.errors import InvalidInput
+from dpdist.measurement.integer_terms import IntegerTerm, distinct_columns
+from dpdist.measurement.sensitivity.column_norms import exact_norms
+from dpdist.operators import Matrix
+from dpdist.size_limits import Sizes
+from dpdist.stability import Neighbours
+
+MOST_CORNERS = 2048
+"""Corners up to which all pairs are compared where persons are replaced; beyond, twice the largest is the bound."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the records of a person can be.
+
+    Attributes:
+        records: k.
+        times: m.
+        bins: of the column of amounts: both ends, and one of records without an amount if there is such a bin.
+        none: shares at both ends of a record of the amount zero.
+        full: of one of the largest amount.
+    """
+
+    records: int
+    times: int
+    bins: int
+    none: tuple[int, int]
+    full: tuple[int, int]
+
+    @staticmethod
+    def of(domain: Domain) -> Totals | None:
+        """The bound that a domain declares, None where it declares none."""
+        column = domain.attributes[-1]
+        amounts = column.amounts
+        if amounts is None or amounts.bound is None:
+            return None
+        high = amounts.low + amounts.width
+        none, full = (amounts.steps - amounts.low, amounts.low), (amounts.steps - high, high)
+        return Totals(amounts.bound.records, amounts.bound.times, column.size, none, full)
+
+    @property
+    def shares_per_record(self) -> int:
+        """Into how many shares a record is divided."""
+        return sum(self.none)
+
+    def columns(self, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """All Z and all A of some rows over the cells, (k, groups x bins - 1) and (k, groups)."""
+        split = rows.reshape(rows.shape[0], -1, self.bins)
+        none, full = (split[:, :, 0] * given[0] + split[:, :, 1] * given[1] for given in (self.none, self.full))
+        missing = self.shares_per_record * split[:, :, ENDS:].reshape(rows.shape[0], -1)
+        return np.concatenate([none, missing], axis=1), full
+
+    def corners(self, none: int, full: int) -> Iterator[tuple[tuple[int, int], ...]]:
+        """Every corner as columns with their numbers: the columns Z come first."""
+        rest, times = self.records - self.times, self.times
+        yield ()
+        yield from (((z, self.records),) for z in range(none))
+        yield from (((none + a, times),) for a in range(full))
+        yield from (((z, rest), (none + a, times)) for z, a in itertools.product(range(none), range(full)))
+
+    def matrix(self, none: int, full: int) -> Matrix:
+        """The corners as a matrix over all Z and A, (corners, none + full) int64."""
+        found = list(self.corners(none, full))
+        out = np.zeros((len(found), none + full), dtype=np.int64)
+        for place, corner in enumerate(found):
+            for column, number in corner:
+                out[place, column] = number
+        return out
+
+    def number(self, none: int, full: int) -> int:
+        """How many corners there are."""
+        return (none + 1) * (full + 1)
+
+
+def squared(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, sizes: Sizes) -> int:
+    """A Python integer that no neighbour's squared distance in z exceeds: that of the farthest corner, rounded up.
+
+    Args:
+        blocks: the rows of z over all cells, (k, cells) int64, block by block.
+
+    Inner products are computed in double precision with a proven bound of their error. Where there are too many columns to compare all
+    pairs, or too many corners where persons are replaced, the triangle inequality bounds the distance instead.
+    """
+    products, rows = None, 0
+    norms: Matrix = np.zeros(0, dtype=object)
+    none = full = 0
+    for block in blocks:
+        parts = totals.columns(block)
+        none, full = (part.shape[1] for part in parts)
+        columns = np.concatenate(parts, axis=1)
+        if norms.size == 0:
+            norms = np.zeros(columns.shape[1], dtype=object)
+            products = np.zeros((columns.shape[1],) * 2) if columns.shape[1] <= sizes.pair_cells else None
+        norms += exact_norms(columns)
+        rows += block.shape[0]
+        if products is not None:
+            values = columns.astype(np.float64)
+            products += values.T @ values
+    longest = totals.records * (math.isqrt(int(norms[:none].max())) + 1) + totals.times * (
+        math.isqrt(int(norms[none:].max())) + 1
+    )
+    if products is None:
+        return longest**2 if neighbours == "add-remove" else 4 * longest**2
+    slack = 16.0 * (rows + 16) * 2.0**-53 * float(longest) ** 2
+    added = math.ceil(_farthest_of_zero(totals, products, none) + slack)
+    if neighbours == "add-remove":
+        return added
+    if totals.number(none, full) > MOST_CORNERS:
+        return 4 * added
+    corners = totals.matrix(none, full).astype(np.float64)
+    gram = corners @ products @ corners.T
+    own = gram.diagonal()
+    return math.ceil(float((own[:, None] + own[None, :] - 2.0 * gram).max()) + 4.0 * slack)
+
+
+def _farthest_of_zero(totals: Totals, products: Matrix, none: int) -> float:
+    """The largest squared length of a corner, from the inner products of all Z and A."""
+    own, rest = products.diagonal(), totals.records - totals.times
+    alone = max(totals.records**2 * float(own[:none].max()), totals.times**2 * float(own[none:].max()))
+    mixed = (
+        rest**2 * own[:none, None] + totals.times**2 * own[None, none:] + 2.0 * rest * totals.times * products[:none, none:]
+    )
+    return max(alone, float(mixed.max()))
+
+
+def absolute(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, sizes: Sizes) -> int:
+    """The same of the L1 distance, in exact integers; the triangle inequality where it would take more than ``sizes.pair_work``."""
+    parts = [totals.columns(block) for block in blocks]
+    rows = np.concatenate([np.concatenate(each, axis=1) for each in parts])
+    none, full = (part.shape[1] for part in parts[0])
+    if int(np.abs(rows).max(initial=0)) * rows.shape[0] * totals.records >= 2**60:
+        raise InvalidInput(
+            "grid entries are too large, because the strategy's entries exceed its sensitivity by far; choose another mechanism"
+        )
+    corners = totals.number(none, full)
+    lengths = np.abs(rows).sum(axis=0)
+    bound = totals.records * int(lengths[:none].max()) + totals.times * int(lengths[none:].max())
+    pairs = neighbours == "replace-one" and corners <= MOST_CORNERS and corners**2 * rows.shape[0] <= sizes.pair_work
+    if corners * rows.shape[0] > sizes.pair_work:
+        return bound if neighbours == "add-remove" else 2 * bound
+    if pairs:
+        points = totals.matrix(none, full) @ rows.T
+        return max(int(np.abs(points - point).sum(axis=1).max()) for point in points)
+    rest = (totals.records - totals.times) * rows[:, :none]
+    added = max(totals.records * int(lengths[:none].max()), totals.times * int(lengths[none:].max()))
+    for place in range(none, none + full):
+        added = max(added, int(np.abs(rest + totals.times * rows[:, place : place + 1]).sum(axis=0).max()))
+    return added if neighbours == "add-remove" else 2 * added
+
+
+def term_squared(totals: Totals, term: IntegerTerm, last: int, neighbours: Neighbours) -> int:
+    """A bound of the squared distance in a term before its shift, from the columns of its factors.
+
+    Args:
+        last: the number of the column of amounts.
+    """
+    none, full = _amounts_of(totals, term, last)
+    groups = term.factors[:-1] if term.axes and term.axes[-1] == last else term.factors
+    ranges = []
+    longest = term.multiplier**2
+    for factor in groups:
+        columns = distinct_columns(factor).astype(object)
+        gram = columns @ columns.T
+        ranges.append((int(gram.min()), int(gram.max())))
+        longest *= int(gram.diagonal().max())
+    inner = [term.multiplier**2 * math.prod(some) for some in itertools.product(*ranges)]
+    rest, times = totals.records - totals.times, totals.times
+    squares = [sum(v * v for v in z) for z in none], sum(v * v for v in full)
+    mixed = max(i * sum(a * b for a, b in zip(z, full, strict=True)) for i in inner for z in none)
+    added = max(
+        totals.records**2 * longest * max(squares[0]),
+        times**2 * longest * squares[1],
+        longest * (rest**2 * max(squares[0]) + times**2 * squares[1]) + 2 * rest * times * mixed,
+    )
+    return added if neighbours == "add-remove" or not term.axes else 4 * added
+
+
+def term_absolute(totals: Totals, term: IntegerTerm, last: int, neighbours: Neighbours) -> int:
+    """The same of the L1 distance."""
+    none, full = _amounts_of(totals, term, last)
+    groups = term.factors[:-1] if term.axes and term.axes[-1] == last else term.factors
+    longest = term.multiplier * math.prod(int(np.abs(f).sum(axis=0).max()) for f in groups)
+    lengths = max(sum(map(abs, z)) for z in none), sum(map(abs, full))
+    rest, times = totals.records - totals.times, totals.times
+    added = longest * max(totals.records * lengths[0], rest * lengths[0] + times * lengths[1])
+    return added if neighbours == "add-remove" or not term.axes else 2 * added
+
+
+def _amounts_of(totals: Totals, term: IntegerTerm, last: int) -> tuple[list[list[int]], list[int]]:
+    """What the rows of the column of amounts make of records with nothing, and of one with the largest amount."""
+    if not term.axes or term.axes[-1] != last:
+        return [[totals.shares_per_record]], [totals.shares_per_record]
+    rows = term.factors[-1].astype(object)
+    none = [list(rows[:, :ENDS] @ np.array(totals.none, dtype=object))]
+    none += [list(totals.shares_per_record * rows[:, place]) for place in range(ENDS, totals.bins)]
+    return none, list(rows[:, :ENDS] @ np.array(totals.full, dtype=object))

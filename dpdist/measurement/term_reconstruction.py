@@ -1,0 +1,192 @@
+"""Answers of a strategy over tables: the sum of what each measured term says, block by block of queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.lazy_vector import Vector
+from dpdist.arrays.transpose_passes import Side, Target
+from dpdist.errors import InvalidInput
+from dpdist.measurement.integer_terms import IntegerTerm, MeasuredTerms, along
+from dpdist.operators import Matrix, Operator, Total
+from dpdist.privacy.noise import Noise
+from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.kronecker_terms import (
+    NO_DIRECTIONS,
+    Directions,
+    InvertedTerm,
+    block_variances,
+    mean_answers,
+    oblique_inverse,
+    placed,
+    row_squares,
+    sums_to_zero,
+)
+from dpdist.reconstruction.least_squares import left_inverse
+from dpdist.workloads import Block, Workload
+
+Inverses = tuple[tuple[Matrix, ...], ...]
+"""For every term, the pseudo-inverse of each of its factors, (n_i, p_i)."""
+
+
+def inverses_of(measured: MeasuredTerms) -> Inverses:
+    """The inverses of terms."""
+    found = []
+    for term in measured.terms:
+        given = [(factor, measured.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
+        found.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in given))
+    return tuple(found)
+
+
+def inverted(measured: MeasuredTerms, inverses: Inverses) -> list[InvertedTerm]:
+    """What variances depend on, of every term, for noise of deviation 1."""
+    return [(term.axes, own, _unit(term)) for term, own in zip(measured.terms, inverses, strict=True)]
+
+
+def parts_of(terms: MeasuredTerms, inverses: Inverses, measured: Matrix, noise: Noise) -> list[MeasuredTerm]:
+    """What every measured term knows, of a measurement that is held."""
+    return [
+        read_term(term, measured[place], own, noise) for (term, place), own in zip(terms.slices(), inverses, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class MeasuredTerm:
+    """What one term knows of a table.
+
+    Attributes:
+        values: as measured, an array of one axis an attribute.
+        unit: what a measured one stands for, counts.
+        inverses: what makes a table of them, a matrix (n_i, p_i) an attribute.
+        deviation: of the noise in each value, counts.
+    """
+
+    axes: tuple[int, ...]
+    values: Matrix
+    unit: float
+    inverses: tuple[Matrix, ...]
+    deviation: float
+
+
+def read_term(term: IntegerTerm, measured: Matrix, inverses: tuple[Matrix, ...], noise: Noise) -> MeasuredTerm:
+    """What a measured term knows."""
+    unit = _unit(term)
+    return MeasuredTerm(
+        term.axes, measured.reshape([f.shape[0] for f in term.factors]), unit, inverses, unit * noise.deviation
+    )
+
+
+def block_answers(
+    block: Block, parts: Sequence[MeasuredTerm], directions: Directions = NO_DIRECTIONS
+) -> tuple[Matrix, Matrix]:
+    """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
+
+    The estimate is xhat = sum over parts of (kron of pinv(M_i)) y / n_j over the attributes j outside; a block's factors act
+    on it attribute by attribute. Noise is uncorrelated between parts, so variances add.
+    """
+    if not block.separable:
+        raise InvalidInput(f"queries {block.name!r} are not a product over attributes; choose mechanism 'coa' or 'identity'")
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    sizes = [factor.shape[0] for factor in block.factors]
+    total = np.zeros(sizes)
+    for part in parts:
+        factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(part.axes, part.inverses, strict=True)]
+        if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, part.inverses, strict=True)):
+            continue
+        tensor = part.values.astype(np.float64) * part.unit
+        for position, (factor, inverse) in enumerate(zip(factors, part.inverses, strict=True)):
+            tensor = _applied(factor, along(inverse, tensor, position), position)
+        kept = tensor.reshape([n for axis, n in zip(part.axes, tensor.shape, strict=True) if axis in asked])
+        kept = kept.reshape([n if axis in part.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
+        for place, axis in enumerate(block.axes):
+            if axis not in part.axes:
+                kept = kept * placed(mean_answers(asked[axis], directions.get(axis)), place, len(sizes))
+        total += kept
+    known = ((part.axes, part.inverses, part.deviation) for part in parts)
+    return total.ravel(), np.sqrt(block_variances(block, known, directions)).ravel()
+
+
+def product_answers(
+    terms: MeasuredTerms, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, tell: OnDone | None
+) -> Answers:
+    """Answers of one product of queries from a measurement that is too large to be held, in two passes.
+
+    Raises: InvalidInput when the workload is not the one product that the measurement is for.
+    """
+    (term,), (inverses,), (block,) = terms.terms, work.largest(inverses_of, terms), workload.blocks
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    factors = [asked.get(axis) for axis in term.axes]
+    if block.asked_axes != term.axes or any(f is None for f in factors):
+        raise InvalidInput("a measurement of this size can answer only the product of queries that it was made for")
+    lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
+    unit = _unit(term)
+    spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)
+    deviation = unit * noise.deviation
+    sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
+    widest = math.prod(max(size) for size in sizes[1:])
+    queries = math.prod(f.shape[0] for f, _ in lines[1:])
+    half = noise.half_width_95(0.0)
+    rows = math.prod(inverse.shape[1] for _, inverse in lines[1:])
+    sides = [
+        Side(rows, partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
+        Side(
+            lines[0][0].shape[0],
+            partial(_read_others, lines[1:], spreads, deviation, half, wanted.integer),
+            6 * 8 * widest,
+        ),
+    ]
+    targets = [Target(queries, np.float64, name) for name in wanted.names]
+    return Answers(*work.passes(z, sides, targets, tell))
+
+
+def _unit(term: IntegerTerm) -> float:
+    """What a measured integer of a term stands for."""
+    return float(2.0**term.shift / term.multiplier)
+
+
+Line = tuple[Operator, Matrix]
+"""A factor of the workload, and the pseudo-inverse of the strategy's factor for the same attribute."""
+
+
+def _read_first(line: Line, unit: float, start: int, slab: Matrix) -> Matrix:
+    factor, inverse = line
+    return np.asarray(factor.matvec(inverse @ np.ascontiguousarray(slab.T.astype(np.float64) * unit)))
+
+
+def _read_others(
+    lines: tuple[Line, ...],
+    spreads: tuple[Matrix, ...],
+    deviation: float,
+    half: float,
+    integer: bool,
+    start: int,
+    gathered: Matrix,
+) -> tuple[Matrix, Matrix, Matrix]:
+    tensor = gathered.reshape(gathered.shape[0], *(inverse.shape[1] for _, inverse in lines))
+    for position, (factor, inverse) in enumerate(lines, start=1):
+        tensor = _applied(factor, along(inverse, tensor, position), position)
+    error = deviation * spreads[0][start : start + gathered.shape[0]]
+    for spread in spreads[1:]:
+        error = np.multiply.outer(error, spread)
+    return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
+
+
+def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:
+    """An operator applied along one axis of a tensor."""
+    front = np.moveaxis(tensor, position, 0)
+    flat = factor.matvec(np.ascontiguousarray(front).reshape(front.shape[0], -1))
+    return np.moveaxis(flat.reshape(factor.shape[0], *front.shape[1:]), 0, position)
+
+
+def _pseudo_inverse(factor: Matrix) -> Matrix:
+    """M^+ of integer rows of full row rank, or of more rows than columns and full column rank, (n, p) float64."""
+    real = factor.astype(np.float64)
+    if real.shape[0] >= real.shape[1]:
+        return left_inverse(real)
+    return np.linalg.solve(real @ real.T, real).T

@@ -1,0 +1,180 @@
+"""A lower triangular strategy on the integer grid: every step is measured from itself and earlier ones, so a series can grow."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from dpdist.arrays import lapack
+from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.lazy_vector import Held, Vector, held
+from dpdist.domain import Layout
+from dpdist.measurement.coefficient_vectors import UNIT, Form
+from dpdist.measurement.filter_measurement import SeriesGrid
+from dpdist.measurement.integer_measurement import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
+from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
+from dpdist.measurement.sensitivity.participation import (
+    CHAINS,
+    Crossing,
+    band_of,
+    number_of_chains,
+    squared_at_most,
+    squared_of_chains,
+    squared_of_rows,
+)
+from dpdist.measurement.transformed_answers import Transformed
+from dpdist.operators import Identity, Matrix
+from dpdist.reconstruction.measured_space import MeasuredSpace
+from dpdist.reconstruction.product_space import ListedFactor
+from dpdist.size_limits import Sizes
+from dpdist.stability import Neighbours
+from dpdist.workloads import Workload
+from dpdist.workloads.workload_kind import filters_of
+
+MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
+"""Arrays over pairs of steps that measuring and answering hold at once."""
+
+
+@dataclass(frozen=True)
+class TriangularGrid(SeriesGrid):
+    """A lower triangular matrix of whole numbers along one axis of a counted table.
+
+    Attributes:
+        factor: (steps, steps) int64.
+        shape: of the counted table; ``place`` is the axis of the steps in it.
+        axes: the table's attributes.
+        spacing: grid unit: the strategy's own entries are spacing times these.
+        sensitivity_squared: exact for add-remove; for replace-one exact up to ``Sizes.pair_cells`` steps, beyond them a bound.
+        first_steps, first_squared: see ``SeriesGrid``.
+    """
+
+    factor: Matrix = field(repr=False)
+    shape: tuple[int, ...]
+    place: int
+    axes: tuple[int, ...]
+    sensitivity_squared: int
+    spacing: float = UNIT
+    norm: Literal["l2"] = "l2"
+    form: Form = Form.HELD
+    first_steps: int | None = None
+    first_squared: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of measured values."""
+        return self.steps * self.series
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the whole numbers and of how they are applied."""
+        applied = ("triangular", self.shape, self.place, self.axes, self.spacing, self.sensitivity_squared)
+        return hashlib.sha256(repr(applied).encode() + np.ascontiguousarray(self.factor).tobytes()).hexdigest()
+
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        square, values = 8 * self.steps**2, HELD_COPIES * 8 * (layout.size + 2 * self.rows)
+        return StageBytes(values + MEASURE_SQUARES * square, values + ANSWER_SQUARES * square + answer_bytes(workload))
+
+    @property
+    def adds_up_steps(self) -> bool:
+        return True
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        """z, all values of a step side by side; sums of up to 2^32 records times 2^30 fit into int64."""
+        table = counts.table(self.axes)
+        few_enough(int(table.sum()))
+        by_step = np.moveaxis(table.reshape(self.shape), self.place, 0).reshape(self.steps, self.series)
+        return Held((self.factor @ by_step).ravel())
+
+    @property
+    def column_squared(self) -> int:
+        return sensitivity_squared(self.factor, Identity(self.steps), "add-remove")
+
+    def total_variance(self, workload: Workload, work: Workspace) -> float:
+        return self.series * workload.blocks[0].weight ** 2 * float(np.square(work.largest(self.errors, workload)).sum())
+
+    def errors(self, workload: Workload) -> Matrix:
+        """The standard error of every step for noise of deviation 1."""
+        factor, (each,) = self.factor.astype(np.float64), filters_of(workload)
+        inverse = lapack.solve_triangular(factor, np.eye(self.steps), lower=True, overwrite_b=True)
+        spread = np.tril(each.matvec(inverse))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", spread, spread)))
+
+    def transformed(
+        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
+    ) -> Transformed:
+        """Answers of all steps, and the error of each."""
+        (each,) = filters_of(workload)
+        factor = self.factor.astype(np.float64)
+        z = held(measured).reshape(self.steps, self.series).astype(np.float64)
+        read = each.matvec(lapack.solve_triangular(factor, z, lower=True))
+        both = (read, np.repeat(self.errors(workload)[:, None], self.series, axis=1))
+        answers, deviations = (Held(self._in_order(values)) for values in both)
+        return Transformed(answers, spread=deviations)
+
+    def _in_order(self, values: Matrix) -> Matrix:
+        """Values of steps and series in the order of the queries."""
+        others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
+        return np.ascontiguousarray(np.moveaxis(values.reshape(self.steps, *others), 0, self.place)).ravel()
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        small_enough(self.rows + self.factor.size, most_bytes)
+        return self.space_of(ListedFactor(self.factor), self.steps_first(held(measured)), shape)
+
+    @property
+    def stream(self) -> TriangularGrid:
+        return self
+
+    def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
+        """Exact for bands of up to two separations, and where all choices of steps can be gone through; else a bound over the gram."""
+        if band_of(self.factor) <= 2 * separation:
+            return squared_of_rows(self.factor, participations, separation, crossing)
+        if number_of_chains(self.steps, participations, separation) <= CHAINS:
+            return squared_of_chains(self.factor, participations, separation, crossing)
+        over_rows = squared_of_rows(self.factor, participations, separation, crossing)
+        return min(over_rows, squared_at_most(self.factor, participations, separation))
+
+    @property
+    def signs(self) -> bool:
+        """Whether two steps can add values whose product is below zero."""
+        return bool((self.factor < 0).any())
+
+    def with_squares(self, whole: int, first: int | None) -> TriangularGrid:
+        return replace(self, sensitivity_squared=whole, first_squared=first)
+
+    def begun(self, steps: int) -> TriangularGrid:
+        """The grid of the first steps."""
+        return replace(self, factor=self.factor[:steps, :steps], shape=self.shape_of(steps))
+
+
+def triangular_grid(
+    factor: Matrix,
+    shape: tuple[int, ...],
+    place: int,
+    axes: tuple[int, ...],
+    *,
+    neighbours: Neighbours,
+    most_records: int,
+    sizes: Sizes,
+    first_steps: int | None = None,
+) -> TriangularGrid:
+    """The integer grid of a lower triangular strategy whose first horizon has unit sensitivity."""
+    whole = np.rint(np.tril(factor) / UNIT).astype(np.int64)
+    series = math.prod(shape) // whole.shape[0]
+    distance = _distance(whole, series, neighbours, sizes) * most_records**2
+    first = None
+    if first_steps is not None:
+        first = _distance(whole[:first_steps, :first_steps], series, neighbours, sizes) * most_records**2
+    return TriangularGrid(whole, shape, place, axes, distance, first_steps=first_steps, first_squared=first)
+
+
+def _distance(whole: Matrix, series: int, neighbours: Neighbours, sizes: Sizes) -> int:
+    """The squared sensitivity to one record, which may change into one of another series where it is replaced."""
+    cells = Identity(whole.shape[0])
+    distance = sensitivity_squared(whole, cells, neighbours, sizes)
+    if neighbours == "replace-one" and series > 1:
+        return max(distance, 2 * sensitivity_squared(whole, cells, "add-remove", sizes))
+    return distance

@@ -1,0 +1,128 @@
+"""Strategies that are the same for every workload: cells, their trees and wavelets, and the queries themselves."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from dpdist.mechanisms.mechanism import (
+    ALONE,
+    BOTH,
+    LAPLACE,
+    REACH,
+    SOON,
+    AutoComparison,
+    Mechanism,
+    PlanWorkspace,
+    Request,
+    Setting,
+    beaten,
+    takes_much,
+)
+from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, nodes, wavelet
+from dpdist.strategies.solver_resources import EIGENDECOMPOSITION_PRODUCTS, NOMINAL_RATE, Effort, worst_row_bytes
+from dpdist.strategies.strategy import Strategy
+from dpdist.workloads import Workload
+from dpdist.workloads.workload_kind import is_cells
+
+
+class IdentityMechanism(Mechanism):
+    """The cells themselves."""
+
+    name = "identity"
+    summary = "noise on every cell"
+    noises = BOTH
+    supports_fractional_records = True
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        return None
+
+    def fits(self, workload: Workload, memory_bytes: int) -> bool:
+        """Whether answers, each a sum over cells, take no longer than ``auto`` spends."""
+        queries, cells = workload.shape
+        seconds = 0.0 if is_cells(workload) else 2.0 * queries * cells / NOMINAL_RATE
+        return seconds <= (REACH.seconds or 0.0) and super().fits(workload, memory_bytes)
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str:
+        error = math.sqrt(workload.operator.frobenius_squared / workload.shape[0])
+        return f"'identity' (RMSE {error:.4g} at noise multiplier 1)"
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return identity(request.workload.shape[1], request.workload, norm=request.norm)
+
+
+class Gaussian(Mechanism):
+    """The queries themselves."""
+
+    name = "gaussian"
+    summary = "Gaussian noise on every answer; answers are not consistent with each other"
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        return takes_much(self.planning_bytes(question.workload))
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str:
+        return f"'gaussian' (RMSE {workload.operator.l2_sensitivity:.4g} at noise multiplier 1)"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return workload.operator.sensitivity_bytes
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return gaussian(request.workload)
+
+
+class Laplace(Mechanism):
+    """The queries themselves."""
+
+    name = "laplace"
+    summary = "Laplace noise on every answer; answers are not consistent with each other"
+    noises = LAPLACE
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        return None
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return workload.operator.sensitivity_bytes
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return laplace(request.workload)
+
+
+class OfOrder(Mechanism):
+    """The same strategy for every workload over a domain, along each ordered attribute; its cost takes dense algebra."""
+
+    noises = BOTH
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        return beaten(self, question) or question.out_of_reach(self.effort(question.workload), SOON)
+
+    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
+        """The cost takes an eigen-decomposition over the cells."""
+        cells = workload.shape[1]
+        return Effort(cells, cells, self.planning_bytes(workload), EIGENDECOMPOSITION_PRODUCTS)
+
+
+class Wavelet(OfOrder):
+    """Haar wavelets."""
+
+    name = "wavelet"
+    summary = "noise on Haar wavelet coefficients along each ordered attribute"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(8 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return work.largest(partial(wavelet, request.workload.domain.shape, norm=request.norm), request.workload)
+
+
+class Hierarchical(OfOrder):
+    """Trees."""
+
+    name = "hierarchical"
+    summary = "noise on the counts of every node of a tree along each ordered attribute"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(8 * 8 * workload.shape[1] * nodes(workload), worst_row_bytes(workload, nodes(workload)))
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        build = partial(hierarchical, request.workload.domain.shape, branching=None, norm=request.norm)
+        return work.largest(build, request.workload)

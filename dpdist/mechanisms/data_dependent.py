@@ -1,0 +1,59 @@
+"""Mechanisms that find what they measure in the data: tables in rounds, each the one that is explained worst so far, and DAWA."""
+
+from __future__ import annotations
+
+from dpdist.errors import InvalidInput
+from dpdist.mechanisms.mechanism import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
+from dpdist.strategies.strategy import Strategy
+from dpdist.strategies.tables.adaptive_rounds import adaptive, why_no_rounds
+from dpdist.strategies.tables.data_partition import dawa
+from dpdist.workloads import Workload
+
+
+class Adaptive(Mechanism):
+    """What is measured depends on the data."""
+
+    name = "adaptive"
+    summary = (
+        "tables are chosen in rounds by what was measured before, and the others come from a model of them, without proven intervals: "
+        "for many tables at little budget"
+    )
+    answers = "tables of whole attributes, of at most 33,554,432 cells together"
+    adaptive = True
+
+    def refuses(self, workload: Workload) -> str | None:
+        return why_no_rounds(workload)
+
+    def passed_over(self, question: AutoComparison) -> str:
+        return (
+            "its error depends on the data, and only answers of measured tables have proven error bars; ask for it by name"
+        )
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return adaptive(request.workload)
+
+
+class Dawa(Mechanism):
+    """What is measured depends on the data."""
+
+    name = "dawa"
+    summary = "cells with similar counts are measured together: less noise, and a bias that is not in the error bars"
+    answers = "queries over one ordered attribute of up to 16,384 values"
+    noises = LAPLACE
+    adaptive = True
+
+    def refuses(self, workload: Workload) -> str | None:
+        try:
+            dawa(workload)
+        except InvalidInput as error:
+            return str(error)
+        return None
+
+    def check(self, workload: Workload) -> None:
+        dawa(workload)  # its refusals say what to do
+
+    def passed_over(self, question: AutoComparison) -> str:
+        return "its error depends on the data and is not in the error bars; ask for it by name"
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return dawa(request.workload)

@@ -1,0 +1,204 @@
+"""Products of queries of single attributes, over domains of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from dpdist.mechanisms.mechanism import (
+    DENSE_CELLS,
+    LAPLACE,
+    REACH,
+    REACH_BYTES,
+    AutoComparison,
+    Mechanism,
+    PlanWorkspace,
+    Request,
+    beaten,
+    takes_long,
+)
+from dpdist.mechanisms.optimality import Optimality
+from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, kept_terms, name_of
+from dpdist.mechanisms.symmetric_mechanism import takes_over
+from dpdist.strategies.representations import TermStrategy
+from dpdist.strategies.solver_resources import (
+    FULL_RANK_PRODUCTS,
+    NOMINAL_RATE,
+    factor_bytes,
+    kept_bytes,
+    product_bytes,
+    worst_factor_bytes,
+)
+from dpdist.strategies.strategy import Strategy
+from dpdist.strategies.tables.laplace_marginals import unmeasurable, weighted_marginals
+from dpdist.strategies.tables.p_identity_products import p_identity_products
+from dpdist.strategies.tables.product_bound import kronecker, kronecker_worst
+from dpdist.strategies.tables.residual_bases import oblique, residual
+from dpdist.workloads import Workload
+from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_marginals, is_product, is_separable
+
+ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
+TAKES_LONG = "an attribute has so many values that their optimum takes long; ask for it by name"
+
+
+class KroneckerMechanism(Mechanism):
+    """The product of the certified optima of a product's factors."""
+
+    name = "kronecker"
+    summary = "the certified optimum of a product of queries of single attributes, one optimum a factor"
+    answers = "one product of queries of single attributes"
+    worst = True
+    supports_fractional_records = True
+    optimiser = "kronecker"
+
+    def refuses(self, workload: Workload) -> str | None:
+        return None if is_product(workload) else "the workload is not one product of queries of single attributes"
+
+    def proves(self, question: AutoComparison) -> Optimality | None:
+        return Optimality(question.workload) if self._left(question) is None else None
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        return beaten(self, question) or self._left(question)
+
+    def _left(self, question: AutoComparison) -> str | None:
+        """What else answers a product, or why its optima are out of reach."""
+        workload = question.workload
+        if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
+            return "of one factor it is 'coa'; ask for it by name to compare"
+        if not question.optimality.of_one_cell and is_marginals(workload):
+            return "measures the cells of one table, as 'gaussian' does; ask for it by name to compare"
+        if takes_over(workload, self.planning_bytes(workload)):
+            return "has the same optimum as 'symmetric', which takes less; ask for it by name"
+        return question.out_of_reach(self.effort(workload)) if is_filters(workload) else None
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+        needed = self.planning_bytes(workload)
+        if len(workload.blocks[0].axes) < 2 or needed > memory_bytes:
+            return None
+        return f"'kronecker' (the same optimum in {needed / 2**30:.2f} GiB)"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return super().planning_bytes(workload) + kept_bytes(workload) + worst_factor_bytes(workload)
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload = request.workload
+        work.tell("optimising kronecker")
+        if request.worst:
+            tolerance = max(request.tolerance, WORST_TOLERANCE)
+            least = partial(kronecker_worst, tolerance=tolerance, on_step=work.watcher())
+            return kept_terms(work, name_of(workload, f"kronecker-worst-{tolerance:g}"), workload, least, worst=True)
+        solve = partial(kronecker, tolerance=request.tolerance, on_step=work.watcher())
+        return kept_terms(work, name_of(workload, f"kronecker-{request.tolerance:g}"), workload, solve)
+
+
+class OfUnions(Mechanism):
+    """A mechanism for unions of products, whose strategy is found in one call and kept by its tables."""
+
+    answers = "unions of products of queries of single attributes"
+
+    def refuses(self, workload: Workload) -> str | None:
+        return None if is_separable(workload) else "the workload holds queries that are no product over attributes"
+
+    def takes(self, workload: Workload) -> str:
+        return "seconds"
+
+
+class Residual(OfUnions):
+    """One product of small optima for every attribute set, over the residual spaces."""
+
+    name = "residual"
+    summary = "products of small optima over the residual spaces of marginals, for domains of any size"
+    supports_fractional_records = True
+    solves: ClassVar[int] = 8
+    """Optima of the largest attribute that planning takes."""
+    find: ClassVar[Callable[..., TermStrategy]] = staticmethod(residual)
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        alone = len(question.workload.domain.shape) == 1
+        told = beaten(self, question) or (ALONE_OR_SPECIAL if alone or question.special else None)
+        soon = self._seconds(question.workload) <= (question.beside.seconds or 0.0)
+        return told or (None if soon and self.fits(question.workload, REACH_BYTES) else TAKES_LONG)
+
+    def _seconds(self, workload: Workload) -> float:
+        """Of the nominal processor: the optima of single attributes."""
+        return self.solves * FULL_RANK_PRODUCTS * 2.0 * max(workload.domain.shape) ** 3 / NOMINAL_RATE
+
+    def fits(self, workload: Workload, memory_bytes: int) -> bool:
+        """Whether there are several attributes, whose optima by themselves take no longer than ``auto`` spends."""
+        soon = len(workload.domain.shape) > 1 and self._seconds(workload) <= (REACH.seconds or 0.0)
+        return soon and super().fits(workload, memory_bytes)
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+        return "'residual' (seconds; certified by 'dpdist plan')"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return product_bytes(workload)
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.tell(f"optimising {self.name}")
+        solve = partial(self.find, tolerance=request.tolerance)
+        return kept_terms(work, name_of(request.workload, f"{self.name}-{request.tolerance:g}"), request.workload, solve)
+
+
+class Oblique(Residual):
+    """Like ``residual``, with contrasts that are optimised, too."""
+
+    name = "oblique"
+    summary = (
+        "like residual, with contrasts that are optimised, too: within 8 % of the optimum where it is known, 2 % in the mean"
+    )
+    supports_fractional_records = False
+    find = staticmethod(oblique)
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+        return "'oblique' (seconds to minutes; certified by 'dpdist plan')"
+
+
+class PIdentityProducts(OfUnions):
+    """Products of p-Identity strategies and trees, for pure epsilon: one product for all queries, or one for each set of attributes."""
+
+    name = "p-identity-products"
+    summary = (
+        "products of p-Identity strategies and trees of single attributes, under Laplace noise, for domains of any size"
+    )
+    noises = LAPLACE
+    supports_fractional_records = True
+    optimiser = "p_identity_products"
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        shape = question.workload.domain.shape
+        if len(shape) == 1 and shape[0] <= DENSE_CELLS:
+            return "of one attribute it is 'p-identity'; ask for it by name to compare"
+        return takes_long() if question.special or max(shape) > DENSE_CELLS else None
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(super().planning_bytes(workload), factor_bytes(workload))
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.tell("optimising products of p-Identity strategies")
+        return kept_terms(work, name_of(request.workload, self.name), request.workload, p_identity_products)
+
+
+class WeightedMarginals(OfUnions):
+    """Whole marginals with optimised weights, for pure epsilon: which to measure, and how well."""
+
+    name = "weighted-marginals"
+    summary = (
+        "Laplace noise on the cells of marginals whose weights are optimised; answers are least squares over all of them"
+    )
+    noises = LAPLACE
+
+    def refuses(self, workload: Workload) -> str | None:
+        return super().refuses(workload) or unmeasurable(workload)
+
+    def passed_over(self, question: AutoComparison) -> str | None:
+        alone = len(question.workload.domain.shape) == 1
+        return takes_long() if question.special else ("of one attribute it is 'identity'" if alone else None)
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return factor_bytes(workload)
+
+    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.tell("optimising weighted marginals")
+        return kept_terms(work, name_of(request.workload, self.name), request.workload, weighted_marginals)

@@ -1,0 +1,302 @@
+"""What a release claims, compared with all that this installation knows of it: ledger, store, published files, site, warehouses.
+
+Nothing is charged, drawn or written. Every check is one sentence: what was compared, and what differs.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from dpdist import verify
+from dpdist.content import measurement_file
+from dpdist.errors import DpdistError, StoreError
+from dpdist.pipeline.warehouse_delivery import differences, rows_of
+from dpdist.planner.certificate import budget_facts
+from dpdist.privacy import signatures
+from dpdist.privacy.ledger import checkpoints
+from dpdist.privacy.ledger.budget_ledger import Ledger
+from dpdist.privacy.ledger.charges import PRELIMINARIES
+from dpdist.privacy.ledger.receipts import Receipt
+from dpdist.privacy.ledger.serialization import UNREADABLE
+from dpdist.privacy.risk_in_words import meaning
+from dpdist.publish import release_folder
+from dpdist.runtime.reconciliation import check_pair, check_release, integers_of, releases_of
+from dpdist.storage.array_store import Store
+from dpdist.storage.home_folder import found_at
+from dpdist.storage.objects import Folder, Place, place_at
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was checked, and what differs; empty where it is right.
+
+    Attributes:
+        told: what is said where nothing differs.
+    """
+
+    checked: str
+    differs: str = ""
+    told: str = "right"
+
+    def __str__(self) -> str:
+        return f"{self.checked}: {self.differs or self.told}"
+
+
+def finding(checked: str, check: Callable[[], str | None]) -> Finding:
+    """What a check finds; one that refuses says what differs."""
+    try:
+        return Finding(checked, check() or "")
+    except DpdistError as error:
+        return Finding(checked, str(error))
+    except UNREADABLE as error:  # of what a file or a table holds
+        return Finding(checked, f"it cannot be read ({type(error).__name__}): dpdist did not write it")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What claims are compared with.
+
+    Attributes:
+        site: the folder of a site, if there is one.
+    """
+
+    store: Store
+    ledger: Ledger
+    site: Path
+
+    def everything(self) -> Iterator[Finding]:
+        """Of all finished releases, and whether ledger and store agree on the others."""
+        yield finding("ledger and store belong together", lambda: check_pair(self.store, self.ledger))
+        done = self.ledger.committed()
+        for release in done:
+            if not release.endswith(PRELIMINARIES):
+                yield from self.release(release)
+        for release in sorted(set(releases_of(self.store, self.ledger)) - set(done)):
+            yield finding(f"{release}, not finished: ledger and store", partial(self._check_store, [release]))
+
+    def release(self, release: str, given: Place | None = None) -> Iterator[Finding]:
+        """What is found of a release, check after check.
+
+        Args:
+            given: where it is published, if that is not where the ledger or the environment say.
+        """
+        receipt = self.ledger.receipt(release)
+        if receipt is None or receipt.state != "committed":
+            found = "not charged" if receipt is None else receipt.state
+            yield Finding(f"{release}, ledger", f"it is {found}: only a finished release can be verified")
+            return
+        before = (f"{release}{suffix}" for suffix in PRELIMINARIES)
+        parts = [release, *(each for each in before if self.ledger.receipt(each))]
+        yield finding(f"{release}, every block of its measurement", lambda: self._check_store(parts))
+        place = self._place(release) if given is None else given
+        try:
+            with place.copied() as folder:
+                yield from self._files(receipt, folder, place)
+        except StoreError as error:
+            yield Finding(f"{release}, published files at {place}", str(error))
+
+    def _check_store(self, releases: Iterable[str]) -> None:
+        for each in releases:
+            check_release(self.store, self.ledger.receipt(each), each)
+
+    def _place(self, release: str) -> Place:
+        """Where releases of this name are looked for, else where the ledger last says that it was published."""
+        near, known = found_at(release), self.ledger.publications(release)
+        return near if release_folder.published_certificate(near) is not None or not known else place_at(known[-1].place)
+
+    def _files(self, receipt: Receipt, folder: Path, place: Place) -> Iterator[Finding]:
+        release = receipt.release
+        whole = finding(f"{release}, signature and files at {place}", lambda: self._check_files(receipt, folder))
+        yield whole
+        text = release_folder.published_certificate(place_at(folder))
+        if text is None:
+            return
+        certificate = release_folder.read_certificate(text, place)
+        yield finding(f"{release}, certificate against the ledger's row", lambda: self._claims(certificate, receipt))
+        if certificate.get("measurement", {}).get("file"):
+            before = 2 + len(certificate["rounds"]) if "rounds" in certificate else 0  # how tables were chosen
+            check = partial(self._check_measurement, folder, receipt, before)
+            yield finding(f"{release}, published measurement against the store", check)
+        if not whole.differs:
+            yield _together(f"{release}, claims recomputed from its files", list(recomputed(folder)))
+        if (self.site / release).is_dir():
+            yield finding(f"{release}, its copy in {self.site}", lambda: _check_copy(self.site / release, text))
+        tables = dict.fromkeys(table for each in self.ledger.publications(release) for table in each.tables)
+        if tables and not whole.differs:
+            with rows_of(place) as rows:
+                for table, differs in differences(rows, tables):
+                    yield Finding(f"{release}, rows in {table}", differs)
+
+    def _check_files(self, receipt: Receipt, folder: Path) -> str:
+        """The signature, every digest, and that the ledger has published this very certificate."""
+        certificate = release_folder.certificate_of(folder)
+        text = (folder / release_folder.CERTIFICATE).read_bytes()
+        key, digest = release_folder.signed_by(place_at(folder), text), hashlib.sha256(text).hexdigest()
+        if certificate["release"] != receipt.release:
+            return f"they are of {certificate['release']!r}"
+        if (digest, key) not in {(each.certificate, each.key) for each in self.ledger.publications(receipt.release)}:
+            return f"the ledger has not published this release.json (SHA-256 {digest[:16]}...), signed with the key {key[:16]}..."
+        return ""
+
+    def _claims(self, certificate: dict[str, Any], receipt: Receipt) -> str:
+        """Each field that follows from the ledger's rows and is another one, with both values."""
+        told = []
+        for name, expected in self._expected(certificate, receipt).items():
+            found: Any = certificate
+            for key in name.split("."):
+                found = found.get(key) if isinstance(found, dict) else None
+            if found != json.loads(json.dumps(expected)):
+                told.append(f"{name} is {_short(found)}, the ledger says {_short(expected)}")
+        return "; ".join(told)
+
+    def _expected(self, certificate: dict[str, Any], receipt: Receipt) -> dict[str, Any]:
+        """What the ledger's rows say of the fields of a certificate."""
+        ledger, release, protection = self.ledger, receipt.release, receipt.protection
+        before = [ledger.receipt(f"{release}{suffix}") for suffix in PRELIMINARIES]
+        loss = sum((each.own for each in before if each is not None), receipt.own)
+        *_, reserved = (row["facts"] for row in ledger.entries(release) if row["event"] == "reserved")
+        delta = float(certificate.get("privacy", {}).get("delta", 0.0))
+        measured = {other: self._measured(other) for other in certificate.get("measurements", {})}
+        return {
+            "dataset": receipt.dataset,
+            "spec_digest": reserved["asked"],
+            "privacy.unit": protection.unit,
+            "privacy.neighbours": protection.neighbours,
+            "privacy.one_change": protection.sentence,
+            **{f"privacy.{name}": bound for name, bound in protection.bounds().items()},
+            "privacy.bound": _bound_as_written(protection.bound, certificate),
+            "privacy.bound_enforced_while_counting": protection.enforced,
+            "privacy.rho": str(loss.zcdp),
+            "privacy.rho_decimal": float(loss.zcdp),
+            "privacy.epsilon": loss.epsilon(delta),
+            "privacy.meaning": meaning(loss, protection),
+            "budget": budget_facts(ledger.budget_after(release), ledger.name()),
+            "measurements": {**measured, release: receipt.measurement_digest},
+        }
+
+    def _measured(self, release: str) -> str | None:
+        receipt = self.ledger.receipt(release)
+        return None if receipt is None else receipt.measurement_digest
+
+    def _check_measurement(self, folder: Path, receipt: Receipt, before: int) -> str:
+        digest, found = measurement_file.noisy_integers(folder / measurement_file.FILE)
+        if digest != receipt.measurement_digest:
+            return f"it names the measurement {digest[:16]}..., the ledger says {str(receipt.measurement_digest)[:16]}..."
+        values = integers_of(self.store, self.ledger, receipt).ravel()
+        same = np.array_equal(
+            np.sort(found), np.sort(values[before:])
+        )  # some are published in another order than they were drawn in
+        return "" if same else "its noisy integers are not those of the store"
+
+
+OWN = ("files", "signature")
+"""Claims that are checked here, with the keys that the reader names."""
+
+
+def recomputed(folder: Path, export: Path | None = None, *, unchecked: bool = False) -> Iterator[Finding]:
+    """Every claim of the published files, recomputed by ``dpdist.verify``, which trusts nothing of dpdist.
+
+    Args:
+        export: rows of the publisher's ledger, as 'dpdist ledger export' prints them.
+        unchecked: whether to list what was not checked, too, and why.
+    """
+    lines = verify.verify(folder, export=export)
+    for claim, line in lines.items():
+        if claim not in OWN and not (claim == "ledger" and export is None):
+            yield Finding(claim, line if line.startswith("wrong") else "", line)
+    yield finding("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
+    for text in verify.unchecked_lines(folder, lines) if unchecked else ():
+        yield Finding("not checked", told=text)
+
+
+def parquet_against_csv(folder: Path) -> str:
+    """What differs between the answers in both formats; nothing where only one is published."""
+    if not all((folder / name).is_file() for name in ("answers.csv", "answers.parquet")):
+        return ""
+    table = pq.ParquetFile(folder / "answers.parquet")
+    rows = (row for batch in table.iter_batches() for row in batch.to_pylist())
+    with (folder / "answers.csv").open(encoding="utf-8", newline="") as file:
+        for number, (one, other) in enumerate(itertools.zip_longest(rows, csv.DictReader(file)), start=1):
+            if one is None or other is None or list(one) != list(other):
+                return f"row {number} stands in one of them alone, or has other columns"
+            for name, value in one.items():
+                text = other[name]
+                same = not text if value is None else float(text or "nan") == value if isinstance(value, float) else None
+                if not (f"{value}".lstrip("'") == text.lstrip("'") if same is None else same):
+                    return f"row {number}, column {name!r} differs"
+    return ""
+
+
+def _together(checked: str, findings: Sequence[Finding]) -> Finding:
+    """Many claims in one line."""
+    wrong = "; ".join(str(each) for each in findings if each.differs)
+    beyond = [each.checked for each in findings if not each.told.startswith(("right", "wrong"))]
+    return Finding(checked, wrong, f"right (without {', '.join(beyond)})" if beyond else "right")
+
+
+def _check_copy(copy: Path, text: bytes) -> str:
+    release_folder.certificate_of(copy)
+    return (
+        ""
+        if (copy / release_folder.CERTIFICATE).read_bytes() == text
+        else "it is of another release.json than the published one"
+    )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def named(text: str) -> tuple[str, Place | None]:
+    """The id of a release that is named by its id, folder or URL; and where it is, if that was said. Raises: StoreError."""
+    given = place_at(text)
+    if isinstance(given, Folder) and not given.given.is_dir():
+        return text, None
+    return str(release_folder.read_certificate(release_folder.published_certificate(given) or b"", given)["release"]), given
+
+
+def verified_ledger(ledger: Ledger, head: str | None) -> Iterator[Finding]:
+    """The ledger's own rules, and the heads that are noted elsewhere."""
+    yield finding("ledger: hash chain, rules at every row, sums and erased salts", lambda: _checked(ledger.verify(head)))
+    if os.environ.get(checkpoints.PLACE):
+        yield finding(
+            "heads of its rows that are noted elsewhere", lambda: _checked(checkpoints.compare(ledger.checkpoints))
+        )
+
+
+def _checked(found: object) -> None:
+    """What a check returned that refuses where something differs."""
+
+
+def verified_public(place: Place, export: Path | None = None) -> Iterator[Finding]:
+    """What a reader finds who has the published files alone: signature and digests, and every claim recomputed."""
+    with place.copied() as folder:
+        named = signatures.named_keys()
+        known = "which is named to you" if named else "compare it with the one that the publisher gives"
+        try:
+            key = release_folder.signed_by(place_at(folder))
+        except StoreError as error:
+            yield Finding("signature", str(error))
+        else:
+            yield Finding(f"signature of the key {key} ({known})")
+        yield finding("digests of all files", lambda: _checked(release_folder.certificate_of(folder)))
+        yield from recomputed(folder, export, unchecked=True)
+
+
+def _bound_as_written(bound: str, certificate: Mapping[str, Any]) -> str:
+    """The sentence of a bound, as version 1.0.0 wrote it where a certificate has it so: that of files, also of other records."""
+    earlier = bound.replace("in the order in which they are read", "in the order of files and rows")
+    return earlier if certificate.get("privacy", {}).get("bound") == earlier else bound

@@ -1,0 +1,323 @@
+"""What a certificate says of a release's privacy, of its mechanism and of what was done to its answers: public facts only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpdist.content.feasible_intervals import Possible
+from dpdist.digests import digest_of
+from dpdist.domain import DROP, Attribute
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.mechanisms.comparison import Candidate
+from dpdist.page.headings import Words
+from dpdist.planner.preprocessing_steps import whole_loss
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger.receipts import DatasetBudget
+from dpdist.privacy.noise import Noise
+from dpdist.privacy.risk_in_words import meaning
+from dpdist.reconstruction.nonnegative_cells import Effect, Group
+from dpdist.spec.job import Job, Outputs
+from dpdist.spec.sections.output import PostprocessSpec
+from dpdist.strategies import Strategy
+from dpdist.strategies.dual_certificates import PersonsBound
+from dpdist.workloads import Block
+
+
+def units_of(job: Job) -> Words:
+    """The words that say what the answers of a release are measured in."""
+    return Words(job.source.records.named, {}, {name: given.facts() for name, given in job.measured.sums.items()})
+
+
+@dataclass(frozen=True)
+class ErrorUnit:
+    """The unit of all answers, by which the errors of weighted queries become those of answers.
+
+    Attributes:
+        name: what answers are measured in; None where some are counts and some sums, or sums of several columns.
+        weight: the root of the mean squared weight of a query.
+    """
+
+    name: str | None
+    weight: float
+
+    @staticmethod
+    def of(job: Job) -> ErrorUnit:
+        """That of a release."""
+        words = units_of(job)
+        queries = job.workload.queries
+        units = {words.unit_of(block.name) or words.counted for block in queries.blocks}
+        squares = sum(map(_squared_weights, queries.blocks))
+        return ErrorUnit(units.pop() if len(units) == 1 else None, math.sqrt(squares / queries.shape[0]))
+
+    def mean(self, error: float | None) -> float | None:
+        """A root mean squared error of weighted queries as one of answers, which count by their squared weights; None in several units."""
+        return None if error is None or self.name is None else error / self.weight
+
+    def largest(self, error: float | None) -> float | None:
+        """The error of the worst answer; None in several units."""
+        return None if error is None or self.name is None else float(f"{error:.9g}")
+
+
+def _squared_weights(block: Block) -> float:
+    """The squared weights of all queries of a block, added up."""
+    scales = [None if scale is None else float(scale @ scale) for scale in block.scales or (None,) * len(block.factors)]
+    rows = (factor.shape[0] if scale is None else scale for factor, scale in zip(block.factors, scales, strict=True))
+    return block.weight**2 * math.prod(rows)
+
+
+TARGET_DIGITS = 6
+"""Digits of the least rho that reaches the targets, rounded up."""
+
+
+def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
+    """What is guaranteed, to whom, and by how much noise."""
+    protection, given = job.guarantee.protection, job.declared.guarantee.budget.delta
+    loss = whole_loss(job, loss)
+    delta = 0.0 if grid.norm == "l1" else float(loss.failure + Fraction(1, 10**9) if given is None else given)
+    zcdp = f"{'approximate ' if loss.failure else ''}zero-concentrated differential privacy (zCDP)"
+    return {
+        "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
+        "noise": noise.kind.label,
+        "unit": protection.unit,
+        "neighbours": protection.neighbours,
+        "one_change": protection.sentence,
+        **protection.bounds(),
+        "bound_enforced_while_counting": protection.enforced,
+        "bound": protection.bound,
+        "meaning": meaning(loss, protection),
+        "rho": str(loss.zcdp),
+        "rho_decimal": float(loss.zcdp),
+        "delta": delta,
+        "epsilon": loss.epsilon(delta),
+        "noise_scale_on_grid": noise.scale,
+        "grid_spacing": grid.spacing,
+        "sensitivity_squared_on_grid": str(grid.sensitivity_squared),
+    }
+
+
+def budget_facts(budget: DatasetBudget, ledger: str | None) -> dict[str, Any]:
+    """What the data set had been charged when the release was.
+
+    Args:
+        ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
+    """
+    return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
+
+
+def mechanism(
+    job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float, persons: PersonsBound | None = None
+) -> dict[str, Any]:
+    """The chosen mechanism, how far it is from the best one, and those it was compared with.
+
+    Args:
+        persons: what no strategy can beat for persons in several cells or steps, where it is known.
+        multiplier: what the errors of the table are multiplied with to be in counts.
+    """
+    said = None if persons is None else f"for one person in all their places: {persons.how}"
+    if job.measured.domain.dependent and said is None:
+        said = f"that takes {' and '.join(job.measured.domain.dependent)} for an attribute that goes with all values of the others"
+    lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
+    chosen = next(c for c in table if c.mechanism == strategy.name)
+    asked = job.workload
+    worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
+    queries, unit = asked.queries.shape[0], ErrorUnit.of(job)
+    return {
+        "name": strategy.name,
+        "consistent": strategy.consistent,
+        "biased": strategy.biased,
+        "rounded": job.outputs.postprocess.integer,
+        "objective": asked.objective,
+        "certified_gap_of_the_worst": worst,
+        "cost": chosen.cost,
+        "lower_bound": lower,
+        "certified_gap": chosen.gap,
+        **({} if said is None else {"bound": f"what no strategy can beat {said}"}),
+        "unit": unit.name,
+        "rmse": unit.mean(chosen.rmse(queries, multiplier)),
+        "compared": [_compared(row, queries, multiplier, unit) for row in table],
+    }
+
+
+def possible(job: Job) -> Possible:
+    """What is known of the true counts of the cells before anything is measured.
+
+    Where the total of a person's amounts is bounded, the cells at the ends of the amounts may hold negative shares of records.
+    """
+    total = next((each.count for each in job.outputs.postprocess.known if each.where is None), None)
+    return Possible(job.measured.bounded is None, total)
+
+
+def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, Any]:
+    """How the worst errors stand to the targets of the spec, and the least rho whose noise reaches all of them.
+
+    Args:
+        multiplier: what the errors of the strategy are multiplied with to be in counts.
+        rho: of the release, whose noise has that multiplier.
+    """
+    assert strategy.solve is not None
+    factor = multiplier * math.sqrt(strategy.solve.history[-1].objective)
+    digits = 10 ** (TARGET_DIGITS - 1 - math.floor(math.log10(float(rho) * factor**2)))
+    return {
+        "worst_error_over_target": factor,
+        "reached": factor <= 1.0,
+        "least_rho": math.ceil(float(rho) * factor**2 * (1 + 1e-9) * digits) / digits,
+    }
+
+
+def _compared(row: Candidate, queries: int, multiplier: float, unit: ErrorUnit) -> dict[str, Any]:
+    """A row of the table in the unit of the answers: predicted error of the mean and of the worst query."""
+    worst = unit.largest(None if row.worst is None else row.worst * multiplier)
+    return {**asdict(row), "rmse": unit.mean(row.rmse(queries, multiplier)), "worst": worst}
+
+
+def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bool = False) -> list[str]:
+    """What was done to the answers, and to their error bars.
+
+    Args:
+        effect: what a fit of non-negative cells did to the errors, once it was made.
+        whole: whether windows that reach beyond their series are not answered.
+    """
+    options = outputs.postprocess
+    out = []
+    if whole:
+        out.append(
+            "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
+        )
+    if options.consistent_with:
+        names = ", ".join(other.release for other in outputs.companions)
+        out.append(
+            f"one estimate from this release's measurement and those of {names}: answers of all agree when each is read so; "
+            "standard errors are those of all measurements together, and the releases' answers are not independent"
+        )
+    if options.known:
+        facts = ", ".join(f"{known.where or 'all records'} = {known.count:g}" for known in options.known)
+        out.append(
+            f"public counts taken as given ({facts}): answers stay unbiased, standard errors are those given these counts"
+        )
+    if options.non_negative:
+        out.append(
+            f"{_fitted(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and each "
+            "interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
+        )
+    if options.integer:
+        out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
+    if options.suppress:
+        rule = options.suppress
+        out.append(
+            f"answers that do not lie at least {rule.at:g} standard errors above {rule.below:g} were left out: the noisy answers alone "
+            "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average, and their "
+            "intervals are those of noise that is known to exceed it (truncated), which hold the true counts of shown answers, too"
+        )
+    return out
+
+
+def _fitted(effect: Effect | None, options: PostprocessSpec) -> str:
+    """How non-negative answers were fitted, and what that does to the errors."""
+    fitted = (
+        "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
+        "raises the answers' total squared error"
+    )
+    never = (
+        "never raises"
+        if options.known
+        else "does not raise (but for the error of the number of records, which is estimated)"
+    )
+    if effect is not None and effect.distance is not None:
+        fitted = _by_tables(effect.distance, never)
+    if effect is not None and effect.apart:
+        fitted = (
+            "the non-negative answers that are closest to the unbiased ones were fitted, every group of queries by itself, and the fit "
+            f"{never} the answers' total squared error"
+        )
+    if effect is None or effect.total is None:
+        return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
+    told = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_times(effect.total)} times as large"
+    if len(effect.groups) < 2:
+        return told
+    least = effect.groups[0]
+    return f"{told}, and that of the group that gains least, {least.name}, {_times(least)} times"
+
+
+def _by_tables(distance: float, never: str) -> str:
+    """How tables were fitted, and what that never does."""
+    return (
+        "the non-negative tables that agree with each other and are closest to the unbiased ones (weighted as in the spec) were fitted, "
+        "and other groups of queries one by one: no answer is further than "
+        f"{distance:.2g} from tables that agree exactly, and the fit {never} the answers' total squared error"
+    )
+
+
+def _times(group: Group) -> str:
+    return f"{group.ratio:.2f} (standard error {group.error:.2f})"
+
+
+def method(job: Job) -> dict[str, Any]:
+    """Names for readers, attributes, and the questions in words."""
+    records, measured, guarantee = job.source.records, job.measured, job.guarantee
+    return {
+        "counted": records.named,
+        **({"persons": True} if measured.persons else {}),
+        **({"missing_persons": records.person.missing} if records.person.missing else {}),
+        "meaning": meant(job),
+        **({} if records.csv_record is None else {"record": records.csv_record}),
+        "attributes": {
+            **{name: {**given.facts(), **_levels(job, name)} for name, given in measured.attributes.items()},
+            **{line.name: _line_facts(line) for line in measured.domain.attributes if line.line is not None},
+        },
+        **({"sums": {name: given.facts() for name, given in measured.sums.items()}} if measured.sums else {}),
+        "asked": [entry.words for entry in job.workload.entries],
+        "calibration": guarantee.budget.calibration,
+        "cap": str(guarantee.cap),
+    }
+
+
+def meant(job: Job) -> str:
+    """SHA-256 of everything that decides what a number says, beside its query: equal numbers of two releases differ by time alone.
+
+    Budget, mechanism, noise, questions that name themselves, titles and places do not enter. Of dates in a release for a period it is
+    their number and length, not their begin; of a stream whose horizon was extended it is the first one.
+    """
+    if job.guarantee.course.former is not None:
+        return meant(job.guarantee.course.former)
+    records, measured, entries = job.source.records, job.measured, job.workload.entries
+    periodic = job.guarantee.period is not None
+    facts = {
+        "counted": (records.named, records.count, records.counts),
+        "person": records.person,
+        "columns": records.columns,
+        "domain": [(name, given.meant(periodic=periodic)) for name, given in measured.attributes.items()],
+        "sums": [(name, given.unit, given.measured) for name, given in measured.sums.items()],
+        "own": [(entry.kind, entry.statistic) for entry in entries if not entry.kind.names_itself],
+        "coefficients": job.workload.queries.fingerprint if any(entry.kind.reads_file for entry in entries) else None,
+    }
+    return digest_of("meaning", facts)
+
+
+def _levels(job: Job, name: str) -> dict[str, Any]:
+    """The levels of an attribute, and how many groups each has; none of one that is not counted by itself.
+
+    Of levels by which persons are counted, also in how many groups each person counts.
+    """
+    domain, most = job.measured.domain, job.guarantee.person.most_groups or 1
+    if name not in domain.names or not (levels := domain.attribute(name).levels):
+        return {}
+    asked = {each for table in domain.tables for each in table}
+    bounds = zip(levels, domain.attribute(name).apart, strict=False)  # none where levels are sums of values
+    apart = {level.name: min(most, bound or most) for level, bound in bounds if level.name in asked}
+    return {"levels": {level.name: len(level.labels) for level in levels}, **({"persons_by": apart} if apart else {})}
+
+
+def _line_facts(line: Attribute) -> dict[str, Any]:
+    """What a certificate says of a number that follows from two attributes."""
+    words = f"whole numbers from {line.edges[0]:g} to {line.edges[-1] - 1:g}, in {line.values:,} bins"
+    return {
+        "title": None,
+        "unit": None,
+        "values": words,
+        "outside": line.outside,
+        **({"missing": DROP} if line.missing else {}),
+    }

@@ -1,0 +1,179 @@
+"""Designs: a strategy with its grid, noise and cost in whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.mechanisms.comparison import Candidate
+from dpdist.mechanisms.strategy_cache import name_of
+from dpdist.planner.strategy_search import Planning
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.noise import Noise, NoiseOfShares
+from dpdist.privacy.noise_distributions import Kind
+from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.runtime.context import Context
+from dpdist.strategies import Strategy
+from dpdist.strategies.dual_certificates import PersonsBound
+from dpdist.strategies.solver_resources import Effort
+from dpdist.strategies.strategy import UNIT_VARIANCE
+from dpdist.workloads import Workload
+
+MOST_QUERIES = 2**20
+"""Queries, or measured values, up to which the largest error of a plan is worked out from that of each."""
+LARGE = 2**20
+"""A scale at which noise on whole numbers has the deviation that its scale says."""
+ROUNDED_UP = 1e-9
+"""Part of itself by which a cost is raised, so that floating point does not state less than it is."""
+
+
+def column(strategy: Strategy, grid: Grid) -> float:
+    """How far one record moves what is measured, in whole numbers."""
+    found = grid.column_squared
+    return strategy.sensitivity / grid.spacing if found is None else math.sqrt(found)
+
+
+def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: Grid) -> float:
+    """J of the whole numbers, worked out once."""
+    assert strategy.workload_cost is not None
+    work, name = Planning(context), name_of(queries, grid.digest[:32], "costs")
+    found = work.kept(name)
+    total = grid.total_variance(queries, work.arrays(stored=True)) if found is None else found[1]["total_variance"]
+    if total is None:
+        return strategy.workload_cost
+    if found is None:
+        total = work.found_once(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
+    return float(total) * column(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
+
+
+def _whole_largest(queries: Workload, strategy: Strategy, grid: Grid) -> float | None:
+    """The largest (weighted) variance of an answer of the whole numbers, like a cost; None where there are too many answers for that."""
+    if max(queries.shape[0], grid.rows) > MOST_QUERIES:
+        return None
+    noise = Noise(Kind.hiding(grid.norm), LARGE)
+    error = held(unread(grid, queries, noise, integer=False).error) / noise.deviation
+    starts = queries.block_starts()
+    largest = max(float((block.weights * error[first : first + block.queries]).max()) for first, block in starts)
+    return (largest * column(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
+
+
+def unread(grid: Grid, queries: Workload, noise: Noise, *, integer: bool) -> Answers:
+    """What would be read of a measurement without a value: its errors are those of every measurement."""
+    nothing = Held(np.zeros(grid.rows, dtype=np.int64))
+    return grid.answers(queries, nothing, noise, Wanted("planned", integer=integer), MEMORY)
+
+
+def for_persons(
+    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
+) -> list[Candidate]:
+    """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
+
+    They are counted in the noise of the chosen one, as everywhere. The gap is that to the optimum for persons, where a bound of it is
+    known; what is certified for changes of one cell does not count.
+    """
+    bound = None if persons is None else persons.lower_bound
+
+    def seen(row: Candidate) -> Candidate:
+        own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
+        gap = None if row.cost is None or bound is None else row.cost * (own / records) ** 2 / bound - 1.0
+        cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
+        return replace(row, cost=cost, worst=worst, gap=gap)
+
+    return [seen(row) for row in table]
+
+
+@dataclass(frozen=True)
+class Design:
+    """One kind of noise, with the mechanism that makes the most of it.
+
+    Attributes:
+        strategy: the one of least predicted error.
+        table: the mechanisms compared.
+        noise: what is added to the grid's integers.
+        loss: what the release will be charged.
+        compared: the strategies of all mechanisms compared, as they were before they were rounded.
+        scale: what measured values are divided by to become answers (``Domain.scale``).
+        persons: what no strategy can beat for persons in several cells or steps, with its proof; None where it is not known.
+    """
+
+    strategy: Strategy
+    table: list[Candidate]
+    effort: Effort
+    grid: Grid
+    noise: Noise
+    loss: Loss
+    compared: tuple[Strategy, ...]
+    scale: float
+    persons: PersonsBound | None = None
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the sensitivity of what is measured to one record: what predicted errors are multiples of.
+
+        A person's several records, and neighbours that replace one, ask for more noise: they raise it.
+        """
+        return self.noise.scale / column(self.strategy, self.grid) / self.scale
+
+    @property
+    def noise_in_records(self) -> Noise:
+        """The noise in what was measured, as if whole records had been, or amounts: divided by the shares that are one of them."""
+        return self.noise if self.scale == 1 else NoiseOfShares(self.noise.kind, self.noise.scale, self.scale)
+
+    @property
+    def gap(self) -> float | None:
+        """Certified distance of the strategy from the optimum, None where nothing is certified."""
+        return self._row.gap
+
+    @property
+    def variance(self) -> float:
+        """Predicted total squared error of all (weighted) answers, infinite where it depends on the data."""
+        cost = self.strategy.workload_cost
+        return math.inf if cost is None else cost * self.noise_multiplier**2
+
+    @property
+    def worst(self) -> float | None:
+        """Predicted standard error of the worst query, None where it was not computed."""
+        worst = self._row.worst
+        return None if worst is None else worst * self.noise_multiplier
+
+    @property
+    def _row(self) -> Candidate:
+        """What the table says of the strategy."""
+        return next(row for row in self.table if row.mechanism == self.strategy.name)
+
+    def in_whole_numbers(self, context: Context, queries: Workload) -> Self:
+        """The same with the cost and the errors of the whole numbers that are measured.
+
+        The table is counted in the noise of this strategy, whichever one it was made for.
+        """
+        strategy, row = self.strategy, self._row
+        if strategy.workload_cost is None or row.cost is None:
+            return self
+        cost = _whole_cost(context, queries, strategy, self.grid) * (1 + ROUNDED_UP)
+        bent = column(strategy, self.grid) * self.grid.spacing / strategy.sensitivity
+        more = strategy.workload_cost / row.cost
+        before = row.cost * more
+
+        def seen(each: Candidate) -> Candidate:
+            worst = None if each.worst is None else each.worst * math.sqrt(more) * (bent if each is row else 1.0)
+            if each is not row:
+                return replace(each, cost=None if each.cost is None else each.cost * more, worst=worst)
+            return replace(
+                each, cost=cost, gap=None if each.gap is None else (1 + each.gap) * cost / before - 1, worst=worst
+            )
+
+        solve = strategy.solve
+        if solve is not None and solve.largest is not None:
+            last = solve.history[-1]
+            largest = _whole_largest(queries, strategy, self.grid) or last.objective * bent**2
+            gap = largest * (1 + ROUNDED_UP) * (1 + last.gap) / last.objective - 1
+            solve = replace(solve, history=(replace(last, objective=largest, gap=gap),))
+        strategy = replace(strategy, workload_cost=cost, solve=solve)
+        return replace(self, strategy=strategy, table=[seen(each) for each in self.table])

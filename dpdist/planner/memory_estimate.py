@@ -1,0 +1,119 @@
+"""What every stage of a release takes, computed before it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpdist.arrays.lazy_vector import BATCH
+from dpdist.arrays.transpose_passes import MEMORY_SHARE
+from dpdist.counting import histogram_counting
+from dpdist.domain import Layout
+from dpdist.engine import Engine
+from dpdist.errors import OutOfMemory
+from dpdist.measurement.consistency.level_fitting import line_bytes
+from dpdist.measurement.consistency.table_fitting import COPIES, has_levels, held_whole
+from dpdist.measurement.integer_measurement import Grid
+from dpdist.operators import Tall
+from dpdist.process.resource_limits import cores, told_limits
+from dpdist.runtime import gram_computation
+from dpdist.size_limits import SIZES
+from dpdist.strategies import lower_bounds
+from dpdist.strategies.solver_resources import Effort
+from dpdist.workloads import Workload
+
+TEXT_BYTES = 400
+"""What a published row takes while its names are made."""
+
+DELIVERED_ROW_BYTES, DELIVERED_BYTES = 600, 512 * 2**20
+"""What writing into a warehouse takes, by row and at most: some batches, and files that are not yet full (benchmarks/deliver.py)."""
+
+FIT_COPIES = 4
+"""Of rows and inverse: decompositions and solves write their results beside what they are given."""
+
+PROOF_COPIES = 8
+"""Of W'W over the cells, while weights that prove the lower bound are evaluated."""
+
+GRAM_COPIES = 5
+"""Of W'W over the cells: itself, with a ridge, the part of the positive cells, its factor, and the columns of the basis."""
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Memory of one stage.
+
+    Attributes:
+        bytes: what it takes beyond the program itself: a task on a worker, or the process that runs the flow.
+        limit: what there is, less what the program itself takes.
+        on_workers: whether tasks of workers take it, each so much.
+    """
+
+    stage: str
+    bytes: int
+    limit: int
+    on_workers: bool
+
+
+def memory_plan(
+    workload: Workload,
+    grid: Grid,
+    layout: Layout,
+    optimising: Effort,
+    engine: Engine,
+    *,
+    fitted: bool = False,
+    by_tables: bool = False,
+    non_negative: bool = False,
+    delivered: bool = False,
+) -> list[StageMemory]:
+    """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
+
+    Args:
+        fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
+        by_tables: whether answers are fitted table by table, without an estimate of the cells.
+        non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
+        delivered: whether the answers go into a warehouse, too.
+    """
+    worker, here = engine.task_bytes, engine.own_bytes
+    takes = grid.memory(workload, layout, engine.memory_bytes)
+    out = [
+        StageMemory("count", histogram_counting.task_bytes(layout, engine), worker, True),
+        StageMemory("optimise", optimising.memory_bytes, engine.largest_worker_bytes, False),
+        StageMemory("measure", takes.measure, here, False),
+        StageMemory("answer", takes.answer, worker, True),
+        StageMemory("publish", publish_bytes(workload), here, False),
+    ]
+    if delivered:
+        delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
+        out.append(StageMemory("deliver", delivering, here, False))
+    if fitted:
+        rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
+        needed = 8 * (FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0))
+        out.insert(3, StageMemory("fit", needed, engine.largest_worker_bytes, False))
+    if by_tables and held_whole(workload):
+        out.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
+    elif by_tables and has_levels(workload):
+        out.insert(3, StageMemory("fit", max(takes.answer, MEMORY_SHARE * line_bytes(workload)), worker, True))
+    if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
+        out.insert(1, StageMemory("gram", gram_computation.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
+    return out
+
+
+def check(plan: list[StageMemory], cure: str) -> None:
+    """Raises: OutOfMemory for the first stage that does not fit."""
+    for stage in plan:
+        if stage.bytes > stage.limit:
+            raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, f"{told_limits()}; {cure}")
+
+
+def publish_bytes(workload: Workload, *, writers: int | None = None) -> int:
+    """What publishing takes, whatever the number of answers: some batches of rows, or the proof of the certificate's bound before them.
+
+    Args:
+        writers: of parts, at once; default: as many as this process has.
+    """
+    rows, cells = workload.shape
+    proof = PROOF_COPIES * 8 * cells**2 if cells <= lower_bounds.MOST_CELLS else 0
+    batch = min(rows, SIZES.batch_rows) * TEXT_BYTES
+    at_once = writers or min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
+    return max(proof, at_once * (batch + 8 * 8 * min(rows, BATCH)))

@@ -1,0 +1,36 @@
+"""How much work a release is, by its spec: whether one process does it before a cluster of processes has started."""
+
+from __future__ import annotations
+
+from dpdist.mechanisms.comparison import considered_with, planned_effort
+from dpdist.spec import Job
+from dpdist.strategies.solver_resources import Effort
+
+CELLS = 2**18
+"""Cells that one process measures and answers from in a second or two."""
+ANSWERS = 20_000
+RECORD_BYTES = 2**24
+"""Bytes of records that it counts in a few seconds: ten million rows of three columns as Parquet, half a million as CSV."""
+OPERATIONS = 2.0**36
+"""Multiplications of an optimiser: about three seconds of one core."""
+
+
+def effort_of(job: Job) -> Effort:
+    """What the optimisers of all mechanisms that are compared take."""
+    asked = job.workload
+    return planned_effort(
+        asked.queries, considered_with(asked.mechanism, job.norms, asked.queries, asked.limits, job.setting)
+    )
+
+
+def plans_in_one_process(job: Job) -> bool:
+    """Whether planning takes one process a few seconds at most."""
+    rows, cells = job.workload.queries.shape
+    effort = effort_of(job)
+    operations = 2.0 * effort.products * effort.rank**2 * effort.cells
+    return cells <= CELLS and rows <= ANSWERS and operations <= OPERATIONS
+
+
+def fits_one_process(job: Job, record_bytes: int) -> bool:
+    """Whether one process publishes a release in less than about ten seconds."""
+    return plans_in_one_process(job) and record_bytes <= RECORD_BYTES

@@ -1,0 +1,146 @@
+"""Persons by their number of records, or records by their amount, with exact noise: what a bound is chosen from.
+
+A person is in exactly one bin, whatever they did, so that a person who comes or goes moves one count by one, and one who is replaced
+two. Of the amounts of a person as many are in bins as records of theirs count (docs/stability.md). Bins are of one number each up to
+eight, then each is a quarter as wide as its first number, or for amounts as wide. Amounts beneath zero have bins of their own, so that
+a record is in one bin of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
+from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, SCALE_LIMIT
+from dpdist.stability import Neighbours
+
+UNIT_BITS = 24
+"""A person is 2^24 units: the integer grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""
+SINGLE = 8
+"""Up to so many records each number has a bin of its own."""
+QUARTERS, WHOLES = 4, 1
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CountsBySize:
+    """How persons are counted by their number of records, or records by their amount in steps.
+
+    Attributes:
+        most: K: whatever is larger is counted with those of this size.
+        below: the same beneath zero; 0: nothing is.
+        parts: a bin is as wide as its first size divided by this: the wider, the less noise has what lies beyond a bound.
+        noise: in units.
+        loss: what it reveals of one change.
+    """
+
+    most: int
+    parts: int
+    noise: Noise
+    loss: Loss
+    below: int = 0
+
+    @cached_property
+    def _starts(self) -> tuple[Counts, Counts]:
+        """The least size in each bin above zero, and in each beneath it."""
+        return _starts(self.most, self.parts), _starts(self.below, self.parts)
+
+    @property
+    def firsts(self) -> Counts:
+        """The least size in each bin, of those beneath zero without their sign, after all others."""
+        return np.concatenate(self._starts)
+
+    @property
+    def lasts(self) -> Counts:
+        """The largest size in each bin."""
+        above, beneath = self._starts
+        return np.concatenate([above[1:] - 1, [self.most], beneath[1:] - 1, [self.below][: beneath.size]])
+
+    @property
+    def above(self) -> int:
+        """How many bins lie above zero."""
+        return self._starts[0].size
+
+    def binned(self, counts: Counts) -> Counts:
+        """Counts by bin; what has the size 0 is in none.
+
+        Args:
+            counts: of each size from ``-below`` to ``most``.
+        """
+        (above, beneath), zero = self._starts, self.below
+        under = np.add.reduceat(counts[zero::-1], beneath) if beneath.size else counts[:0]
+        return np.append(np.add.reduceat(counts[zero:], above), under)
+
+    def noisy(self, counts: Counts, draw: Callable[[int], Counts]) -> Counts:
+        """Noisy counts of each bin, in units.
+
+        Args:
+            counts: of each size, up to 2^32 in all.
+            draw: so many samples of the noise.
+        """
+        return (self.binned(counts) << UNIT_BITS) + draw(self.firsts.size)
+
+
+def _starts(most: int, parts: int) -> Counts:
+    """The least size in each bin up to the largest size."""
+    found = [1][:most]
+    while found and found[-1] < most:
+        last = found[-1]
+        found.append(last + 1 if last <= SINGLE else min(most, last + last // parts))
+    return np.array(found, dtype=np.int64)
+
+
+def counts_by_size(
+    most: int, budget: Loss, neighbours: Neighbours, *, each: int = 1, parts: int = QUARTERS, below: int = 0
+) -> CountsBySize:
+    """Counts by size, with the noise that a budget buys.
+
+    Args:
+        below: the largest size beneath zero that is told apart.
+        parts: ``QUARTERS``, or ``WHOLES`` for doubling bins.
+        each: how many of what is counted one person has at most: they may all be in one bin.
+        budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
+    Raises: InvalidInput when the noise would be too large.
+    """
+    times = 2 if neighbours == "replace-one" else 1
+    bins = CountsBySize(most, parts, Noise(GAUSSIAN, 1), budget, below).firsts.size
+    absolute, squared = times * each << UNIT_BITS, times * each**2 << 2 * UNIT_BITS
+    return CountsBySize(most, parts, *noise_for(budget, absolute, squared, bins, "the choice of a bound"), below)
+
+
+def noise_for(budget: Loss, absolute: int, squared: int, draws: int, what: str) -> tuple[Noise, Loss]:
+    """The noise that a budget buys, and what it reveals.
+
+    Args:
+        budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
+        absolute, squared: how far one change moves all numbers together, in units.
+        draws: how many numbers there are.
+        what: in the message.
+    Raises: InvalidInput when the noise would be too large.
+    """
+    if budget.pure:
+        noise, loss = Noise(LAPLACE, laplace_scale(absolute, budget.pure)), budget
+    else:
+        noise = Noise(GAUSSIAN, gaussian_scale(squared, budget.rho))
+        loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, draws))
+    if noise.scale > SCALE_LIMIT:
+        raise InvalidInput(
+            f"{what} has so little budget that its noise is beyond 2^26 persons or records: raise its 'share', or leave it out"
+        )
+    return noise, loss
+
+
+def shares(budget: Loss, share: Fraction) -> tuple[Loss, Loss]:
+    """A part of a budget, and the rest of it."""
+    if budget.pure:
+        return Loss.laplace(budget.pure * share), Loss.laplace(budget.pure * (1 - share))
+    return Loss.gaussian(budget.rho * share), Loss.gaussian(budget.rho * (1 - share))

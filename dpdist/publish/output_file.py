@@ -1,0 +1,67 @@
+"""What an output is: some files of a release, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dpdist.content.destination import Destination, TaskMap, Written
+from dpdist.content.release_content import Content
+from dpdist.process.yaml_text import dump
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A release that is being written.
+
+    Attributes:
+        digits: decimals of the answers.
+        spread: how long tables are written, part by part.
+        written: the files that the outputs before have written.
+    """
+
+    content: Content
+    digits: int
+    place: Destination
+    spread: TaskMap
+    written: tuple[Written, ...] = ()
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the files that are written, by name, in order."""
+        return in_order(self.written)
+
+
+class Output(ABC):
+    """Some files of a release.
+
+    Attributes:
+        files: a regular expression of their names, below the release's folder.
+        about: what they hold, a row of docs/reference/files.md, which a test compares.
+    """
+
+    files: ClassVar[str]
+    about: ClassVar[str]
+
+    @abstractmethod
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        """Write the files of a release; none where it has none of this kind."""
+
+
+def in_order(written: Sequence[Written]) -> dict[str, str]:
+    """Digests by name, in the order in which a folder is looked through."""
+    return {each.name: each.digest for each in sorted(written, key=lambda each: Path(each.name))}
+
+
+def json_text(content: dict[str, Any]) -> bytes:
+    """A file of JSON."""
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def yaml_text(content: dict[str, Any]) -> bytes:
+    """A file of YAML."""
+    return dump(content, width=10**6).encode()

@@ -1,0 +1,72 @@
+"""Tables of means, of variances and of quantiles of amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import pyarrow as pa
+
+from dpdist.content.destination import Written
+from dpdist.content.table_rows import column_of
+from dpdist.page.statistic_tables import write_rows
+from dpdist.publish.output_file import Output, Unfinished
+from dpdist.statistics.statistic import MEANS, VARIANCES
+
+QUANTILES = "quantiles.csv"
+
+
+def written(release: Unfinished, name: str, table: pa.Table | None) -> Sequence[Written]:
+    """The file of a table, where there is one."""
+    return [] if table is None else [release.place.fill(name, partial(write_rows, table))]
+
+
+class TableOfStatistics(Output):
+    """A row for each statistic of amounts, where some are asked for."""
+
+    table: ClassVar[str]
+
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        return written(release, f"{self.table}.csv", release.content.statistics.get(self.table))
+
+
+class Means(TableOfStatistics):
+    """A row for each mean."""
+
+    table = MEANS
+    files = r"means\.csv"
+    about = (
+        "With `mean` in the spec: one row for each mean of amounts, with its standard error and Fieller's 95 % interval, "
+        "cut to the range of the amounts."
+    )
+
+
+class Variances(TableOfStatistics):
+    """A row for each variance, covariance and correlation."""
+
+    table = VARIANCES
+    files = r"variances\.csv"
+    about = (
+        "With `variance`, `covariance` or `correlation` in the spec: one row for each statistic (variance and standard "
+        "deviation, covariance, correlation), with its standard error and 95 % interval."
+    )
+
+
+class Quantiles(Output):
+    """A row for each quantile, where quantiles are asked for."""
+
+    files = r"quantiles\.csv"
+    about = (
+        "With `quantiles` in the spec: one row for each quantile of a column and a group, with an interval that holds the quantile of the "
+        "records that count at least 95 times of 100."
+    )
+
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        facts = release.content.certificate.get("quantiles")
+        if facts is None:
+            return []
+        rows = facts["rows"]
+        groups = {column_of(name): pa.array([row["group"][name] for row in rows], pa.string()) for name in facts["by"]}
+        columns = {name: [row[name] for row in rows] for name in ("of", "at", "value", "low_95", "high_95")}
+        return written(release, QUANTILES, pa.table({**groups, **columns}))

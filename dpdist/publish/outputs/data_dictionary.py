@@ -1,0 +1,24 @@
+"""The data dictionary."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from dpdist.content.destination import Written
+from dpdist.content.table_rows import without_formula
+from dpdist.publish.column_descriptions import columns_of_answers
+from dpdist.publish.output_file import Output, Unfinished
+
+
+class Dictionary(Output):
+    """Every column of the answers with its type and its meaning."""
+
+    files = r"dictionary\.csv"
+    about = "The data dictionary: every column with its type and meaning."
+
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        rows, out = [("column", "type", "meaning"), *columns_of_answers(release.content)], io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(map(without_formula, row) for row in rows)
+        return [release.place.put("dictionary.csv", out.getvalue().encode())]

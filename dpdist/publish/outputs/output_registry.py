@@ -1,0 +1,54 @@
+"""The outputs of a release, in the order in which they are written: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dpdist.content.destination import Written
+from dpdist.publish.output_file import Output, Unfinished
+from dpdist.publish.outputs.accounting_event import Event
+from dpdist.publish.outputs.amount_tables import Means, Quantiles, Variances
+from dpdist.publish.outputs.answer_files import AnswerTables
+from dpdist.publish.outputs.appearance import Appearance
+from dpdist.publish.outputs.citation_file import Citation
+from dpdist.publish.outputs.croissant import Croissant
+from dpdist.publish.outputs.csvw import Csvw
+from dpdist.publish.outputs.data_dictionary import Dictionary
+from dpdist.publish.outputs.deployment import Deployment
+from dpdist.publish.outputs.measurement_output import PublishedMeasurement
+from dpdist.publish.outputs.preview_image import Preview
+from dpdist.publish.outputs.value_names import CalledValues
+from dpdist.publish.outputs.verifier_program import Verifier
+from dpdist.publish.outputs.web_page import WebPage
+
+OUTPUTS: list[Output] = [
+    AnswerTables(),
+    PublishedMeasurement(),
+    Means(),
+    Variances(),
+    Quantiles(),
+    Croissant(),
+    Dictionary(),
+    CalledValues(),
+    Event(),
+    Csvw(),
+    Deployment(),
+    Citation(),
+    Verifier(),
+    Appearance(),
+    Preview(),
+    WebPage(),
+]
+
+
+def write_all(release: Unfinished) -> list[Written]:
+    """The files of every output. Each sees what those before it wrote."""
+    for output in OUTPUTS:
+        release = replace(release, written=(*release.written, *output.write(release)))
+    return list(release.written)
+
+
+def patterns() -> Iterator[str]:
+    """Regular expressions of the names of all files that a publisher writes before the certificate."""
+    yield from (output.files for output in OUTPUTS)

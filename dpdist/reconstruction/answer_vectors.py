@@ -1,0 +1,64 @@
+"""Answers of a release, as they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpdist.arrays.array_workspace import Workspace
+from dpdist.arrays.lazy_vector import Held, Vector
+from dpdist.operators import Matrix
+from dpdist.reconstruction.nonnegative_cells import Effect
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which answers a release asks for.
+
+    Attributes:
+        folder: their vectors are kept below it.
+        integer: whether answers are rounded to whole numbers.
+    """
+
+    folder: str
+    integer: bool
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Names of the kept answers, standard errors and half widths."""
+        return f"{self.folder}/answer", f"{self.folder}/error", f"{self.folder}/half-width"
+
+    @property
+    def bounds(self) -> str:
+        """Name of the bounds of tables that come from a model; the facts beside them name the tables."""
+        return f"{self.folder}/bounds"
+
+    @property
+    def cells(self) -> str:
+        """Name of fitted non-negative cells, where they are asked for."""
+        return f"{self.folder}/cells"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers, standard errors and half widths of 95 % intervals, one row a query.
+
+    Attributes:
+        effect: what a fit of non-negative cells did to the errors; None where none was made.
+        modelled: of each table that was asked for and comes from a model: a bound of the sum of its absolute errors, in counts, which holds
+            with a probability of 95 % for all of them at once, whatever the data are.
+    """
+
+    answer: Vector
+    error: Vector
+    half_width: Vector
+    effect: Effect | None = field(default=None, kw_only=True)
+    modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
+
+
+def stored_answers(answer: Matrix, error: Matrix, half: Matrix, wanted: Wanted, work: Workspace) -> Answers:
+    """Answers that were computed in one piece, kept under their names; rounded if that is asked for."""
+    columns = (np.rint(answer), error, half + 0.5) if wanted.integer else (answer, error, half)
+    return Answers(*(work.write(Held(values), name) for name, values in zip(wanted.names, columns, strict=True)))

@@ -1,0 +1,262 @@
+"""Columns of one type each, which the spec alone decides: every value is converted by itself, and what does not convert is missing.
+
+How a writer stored a column must not matter: one record can turn a column of whole numbers into decimals, dates into times, or anything
+into text, and the values of all other records must stay what they were.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from dpdist.domain.calendar import moment_of_text
+from dpdist.errors import InvalidSpec
+from dpdist.process import arrow_compute as pc
+from dpdist.sources.column_types import ColumnType
+from dpdist.sources.formats.number_parsing import numbers_of_texts
+
+Family = Literal["nothing", "text", "whole", "number", "decimal", "date", "time", "boolean", "bytes", "other"]
+"""What the values of a column are, however wide they are stored."""
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+WORDS: dict[Family, str] = {
+    "nothing": "no value",
+    "text": "texts",
+    "whole": "whole numbers",
+    "number": "numbers",
+    "decimal": "exact decimals",
+    "date": "dates",
+    "time": "times",
+    "boolean": "yes or no",
+    "bytes": "bytes",
+    "other": "lists, structures or others that are no single values",
+}
+NUMBERS: tuple[Family, ...] = ("whole", "number", "decimal")
+ARROW: dict[ColumnType, pa.DataType] = {
+    "text": pa.string(),
+    "whole": pa.int64(),
+    "number": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.timestamp("us"),
+    "boolean": pa.bool_(),
+}
+"""What columns are stored as when they are converted."""
+_PLAIN = 40
+"""Numbers of up to so many digits are written without an exponent."""
+_WHOLE = r"\A *[-+]?0*[0-9]{1,30} *\z"
+_EXACT = 2.0**53
+
+
+class Unconvertible(InvalidSpec):
+    """A column no value of which can be of the type that is needed: the end of a sentence about it."""
+
+
+def family_of(found: pa.DataType) -> Family:
+    """What the values of a column are."""
+    kind, types = found.value_type if pa.types.is_dictionary(found) else found, pa.types
+    tests: tuple[tuple[Family, Callable[[pa.DataType], bool]], ...] = (
+        ("nothing", types.is_null),
+        ("boolean", types.is_boolean),
+        ("whole", types.is_integer),
+        ("number", types.is_floating),
+        ("decimal", types.is_decimal),
+        ("date", types.is_date),
+        ("time", types.is_timestamp),
+        ("text", lambda each: types.is_string(each) or types.is_large_string(each) or types.is_string_view(each)),
+        ("bytes", lambda each: types.is_binary(each) or types.is_large_binary(each) or types.is_binary_view(each)),
+    )
+    return next((name for name, test in tests if test(kind)), "other")
+
+
+def converted(column: Column, kind: ColumnType) -> pa.Array:
+    """The values of a column of any type as one of ``ARROW``, each by itself; null where a value does not convert.
+
+    Raises: Unconvertible; pa.ArrowException for bytes that are not UTF-8.
+    """
+    return _CONVERSIONS[kind](_plain(column))
+
+
+def texts_of(column: Column) -> pa.Array:
+    """The texts of a column's values, the same however they are stored: 1, 1.0 and 1.00 are "1", and midnight is its date.
+
+    Raises: as ``converted``.
+    """
+    plain = _plain(column)
+    family = family_of(plain.type)
+    if family == "other":
+        raise _refused(family, "texts, numbers, dates and yes or no: write one value a row")
+    if family == "time":
+        written = _times_as_texts(plain)
+        return pc.replace_substring_regex(written, r"\A(\S+) 00:00:00\z", r"\1")
+    if family == "date":
+        plain = plain.cast(pa.date32())
+    texts = plain.cast(pa.string())
+    texts.validate(full=True)
+    return numbers_as_texts(texts) if family in ("number", "decimal") else texts
+
+
+def numbers_as_texts(texts: pa.Array) -> pa.Array:
+    """Texts that are numbers, each in the one way to write it."""
+    return _each(texts, lambda text: number_text(Decimal(text)), pa.string())
+
+
+def moments_of(column: Column, *, finer: bool) -> pa.Array:
+    """Dates and times as texts that ``Times.of_texts`` reads: times with their zone.
+
+    Args:
+        finer: whether steps shorter than a day are counted: dates have no place in them, and midnight is not taken for a whole day.
+    """
+    plain = _plain(column)
+    family = family_of(plain.type)
+    if family not in ("nothing", "text", "time", "date") or (finer and family == "date"):
+        raise _refused(family, "times and ISO texts" if finer else "dates, timestamps and ISO texts such as 2026-09-01")
+    return _times_as_texts(plain) if family == "time" and finer else texts_of(plain)
+
+
+def _plain(column: Column) -> pa.Array:
+    """The values without dictionaries and chunks."""
+    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return found.cast(found.type.value_type) if pa.types.is_dictionary(found.type) else found
+
+
+def _refused(family: Family, allowed: str) -> Unconvertible:
+    return Unconvertible(f"holds {WORDS[family]}; allowed are {allowed}")
+
+
+def _each(texts: pa.Array, convert: Callable[[str], object], kind: pa.DataType) -> pa.Array:
+    """What becomes of each text; each different one is looked at once."""
+    encoded = texts.dictionary_encode()
+    found = pa.array([convert(text) for text in encoded.dictionary.to_pylist()], kind)
+    return found.take(encoded.indices)
+
+
+def number_text(number: Decimal) -> str:
+    """The one way to write a number: no zeros at its end, no exponent unless it is very long, no sign of zero."""
+    if not number.is_finite():
+        return str(number).lower().replace("infinity", "inf")
+    if not number:
+        return "0"
+    sign, digits, _ = number.as_tuple()
+    if abs(number.adjusted()) > _PLAIN:
+        rest = "".join(map(str, digits[1:])).rstrip("0")
+        return f"{'-' * sign}{digits[0]}{'.' * bool(rest)}{rest}e{number.adjusted():+d}"
+    plain = format(number, "f")
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+
+
+def _times_as_texts(times: pa.Array) -> pa.Array:
+    """Times without zeros at the end of their second; those with a zone in UTC, which is then said."""
+    unit, zone = times.type.unit, times.type.tz
+    texts = times.cast(pa.timestamp(unit, zone and "UTC")).cast(pa.string())
+    return texts if unit == "s" else pc.replace_substring_regex(texts, r"(?:\.0*|(\.[0-9]*[1-9])0*)(Z?)\z", r"\1\2")
+
+
+def _numbers(plain: pa.Array) -> pa.Array:
+    family = family_of(plain.type)
+    if family == "text":
+        return numbers_of_texts(_valid(plain))
+    if family not in (*NUMBERS, "nothing"):
+        raise _refused(family, "numbers")
+    return plain.cast(pa.float64(), safe=False)  # the nearest ones to whole numbers beyond 2^53
+
+
+def _wholes(plain: pa.Array) -> pa.Array:
+    """Whole numbers, exact; a fraction is none."""
+    family = family_of(plain.type)
+    if family in ("whole", "nothing") and plain.type != pa.uint64():
+        return plain.cast(pa.int64())
+    if family == "whole":
+        return _of_decimals(plain.cast(pa.decimal128(38, 0)))
+    if family == "text":
+        texts = _valid(plain)
+        exact = pc.match_substring_regex(texts, _WHOLE)
+        written = pc.replace_substring(pc.ascii_trim(texts, " "), "+", "")
+        whole = _of_decimals(pc.if_else(exact, written, None).cast(pa.decimal128(38, 0)))
+        return pc.coalesce(whole, _wholes(pc.if_else(exact, None, numbers_of_texts(texts))))
+    if family == "decimal":
+        return _of_decimals(plain)
+    numbers = _numbers(plain)
+    kept = pc.and_(pc.equal(numbers, pc.floor(numbers)), pc.less_equal(pc.abs(numbers), _EXACT))
+    return pc.if_else(kept, numbers, None).cast(pa.int64())
+
+
+def _of_decimals(numbers: pa.Array) -> pa.Array:
+    """Those of exact decimals that are whole and int64."""
+    return _each(numbers.cast(pa.string()), _whole_of_decimal, pa.int64())
+
+
+def _whole_of_decimal(text: str) -> int | None:
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() and -(2**63) <= number < 2**63 else None
+
+
+def _dates(plain: pa.Array) -> pa.Array:
+    family = family_of(plain.type)
+    if family == "text":
+        return _each(_valid(plain), _date_of_text, pa.date32())
+    if family == "time":
+        return pc.floor_temporal(_in_utc(plain), unit="day").cast(pa.date32())
+    if family not in ("date", "nothing"):
+        raise _refused(family, "dates, times and ISO texts")
+    return plain.cast(pa.date32())
+
+
+def _date_of_text(text: str) -> datetime.date | None:
+    found = moment_of_text(text)
+    return None if found is None else _naive(found).date()
+
+
+def _times(plain: pa.Array) -> pa.Array:
+    family = family_of(plain.type)
+    if family == "text":
+        return _each(_valid(plain), _time_of_text, pa.timestamp("us"))
+    if family not in ("date", "time", "nothing"):
+        raise _refused(family, "dates, times and ISO texts")
+    return (_in_utc(plain) if family == "time" else plain).cast(pa.timestamp("us"), safe=False)
+
+
+def _time_of_text(text: str) -> datetime.datetime | None:
+    found = moment_of_text(text)
+    return None if found is None else _naive(found)
+
+
+def _naive(moment: datetime.datetime) -> datetime.datetime:
+    """As the clock shows it; where an offset is written, what a clock in UTC shows."""
+    ahead = moment.utcoffset()
+    try:
+        return moment if ahead is None else moment.replace(tzinfo=None) - ahead
+    except OverflowError:  # an hour before the year 1, or after 9999
+        return moment.replace(tzinfo=None)
+
+
+def _in_utc(times: pa.Array) -> pa.Array:
+    return times.cast(pa.timestamp(times.type.unit))
+
+
+def _booleans(plain: pa.Array) -> pa.Array:
+    family = family_of(plain.type)
+    if family == "text":
+        return _each(_valid(plain), lambda text: {"true": True, "false": False}.get(text.lower()), pa.bool_())
+    if family not in ("boolean", "nothing"):
+        raise _refused(family, "true and false")
+    return plain.cast(pa.bool_())
+
+
+def _valid(texts: pa.Array) -> pa.Array:
+    """The texts, of one type. Raises: pa.ArrowException for bytes that are not UTF-8."""
+    found = texts.cast(pa.string())
+    found.validate(full=True)
+    return found
+
+
+_CONVERSIONS: dict[ColumnType, Callable[[pa.Array], pa.Array]] = {
+    "text": texts_of,
+    "whole": _wholes,
+    "number": _numbers,
+    "date": _dates,
+    "time": _times,
+    "boolean": _booleans,
+}

@@ -1,0 +1,46 @@
+"""Texts to numbers, each by itself: whatever is no number has none, and its neighbours keep theirs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dpdist.process import arrow_arrays
+from dpdist.process import arrow_compute as pc
+from dpdist.sources.formats.csv_grammar import DecimalMark
+
+
+def numbers_of_texts(texts: pa.Array | pa.ChunkedArray, *, decimal: DecimalMark = ".") -> pa.Array:
+    """The number that each text is, float64; null where the text is missing or is no number.
+
+    A number is a sign or none, ASCII digits, of which some may stand behind the decimal mark, and an exponent or none; or nan, inf and
+    infinity in any case. Spaces and tabs around it count for nothing. There are no marks between thousands. The nearest float64 is
+    taken, so that whole numbers up to 2^53 are exact, and inf beyond the largest one.
+
+    Args:
+        texts: of type string, large_string or string_view.
+    """
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    texts = texts.cast(pa.string())
+    if decimal == "." and (found := _if_all_are_numbers(texts)) is not None:
+        return found
+    plain = pc.ascii_trim(texts, " \t")
+    # what the cast below takes must be decided here, text by text: it fails for all of them at once, and takes nan(x), too
+    plain = pc.if_else(pc.match_substring_regex(plain, _GRAMMAR[decimal]), plain, arrow_arrays.text(None))
+    return (plain if decimal == "." else pc.replace_substring(plain, decimal, ".")).cast(pa.float64())
+
+
+def _if_all_are_numbers(texts: pa.Array) -> pa.Array | None:
+    """The same at three times the speed; None where a text is no number, stands between spaces, or says nan."""
+    try:
+        found = texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    return None if pc.any(pc.is_nan(found)).as_py() else found
+
+
+def _grammar(mark: str) -> str:
+    return rf"\A[-+]?(?:(?:[0-9]+{mark}?[0-9]*|{mark}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))\z"
+
+
+_GRAMMAR: dict[DecimalMark, str] = {".": _grammar(r"\."), ",": _grammar(",")}

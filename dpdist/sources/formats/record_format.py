@@ -1,0 +1,145 @@
+"""What a format of files says: which names its files have, which columns, and how their records are read batch by batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple
+
+from dpdist.errors import InvalidSpec
+from dpdist.sources.formats.csv_grammar import PLAIN, Grammar
+from dpdist.sources.source_labels import Called, File
+from dpdist.sources.verified_files import HashedFile, Tags, hashed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 250_000
+"""Records that are read at a time."""
+
+
+class Partition(NamedTuple):
+    """A file, or what a task reads of it: a row group, a batch or a part, by its number.
+
+    Attributes:
+        named: columns that folders name, with their values.
+    """
+
+    path: str
+    group: int | None
+    tags: Tags
+    named: tuple[tuple[str, str | None], ...] = ()
+
+    @property
+    def called(self) -> Called:
+        """What messages call the file."""
+        return self.tags.called
+
+
+@dataclass(frozen=True)
+class WantedRows:
+    """What is read of the files of a source.
+
+    Attributes:
+        columns: their names in the files.
+        numbers, dates: those of them that are counted as numbers, and as dates or times.
+        header: names of all columns of CSV files without a header row; empty when there is one.
+        grammar: how CSV files are written.
+    """
+
+    columns: tuple[str, ...]
+    numbers: frozenset[str] = frozenset()
+    dates: frozenset[str] = frozenset()
+    header: tuple[str, ...] = ()
+    grammar: Grammar = field(default=PLAIN)
+
+
+class Format(ABC):
+    """A format of files. Paths are those of files whose names end as one of ``endings``.
+
+    Attributes:
+        is_folder: whether a folder of such a name is one file.
+    """
+
+    name: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
+    is_folder: ClassVar[bool] = False
+
+    def hashed(self, file: File) -> tuple[str, Tags]:
+        """The SHA-256 and the tags of a file."""
+        return hashed(file.path, file.called)
+
+    def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
+        """What tasks read: the whole file, where a format does not say otherwise."""
+        return [Partition(path, None, tags, named)]
+
+
+class RowFormat(Format):
+    """A format of files that hold records, or rows of counts.
+
+    Attributes:
+        first_row_may_be_a_record: whether nobody can see from a file whether its first row names the columns.
+    """
+
+    first_row_may_be_a_record: ClassVar[bool] = False
+
+    @abstractmethod
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str] | None:
+        """The names of a file's columns; None where every record names its own, and lacks those that it has not."""
+
+    @abstractmethod
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
+        """The wanted columns of a partition, ``BATCH_ROWS`` records at a time. Raises: InvalidSpec."""
+
+    @abstractmethod
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+        """Whether a file holds no record."""
+
+
+class TypedFormat(RowFormat):
+    """A format of tables whose columns have types."""
+
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
+        return list(self.schema(file).names)
+
+    @abstractmethod
+    def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
+        """The columns of a file with their types."""
+
+    @abstractmethod
+    def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        """All columns of a public file."""
+
+
+def check_names(
+    found: Sequence[str], wanted: Sequence[str], called: Called, named: Sequence[str] = (), *, csv: bool = False
+) -> None:
+    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec.
+
+    Args:
+        found: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
+        wanted, named: the spec's names of columns.
+    """
+    both = next((column for column in named if column in found), None)
+    if both is not None:
+        raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
+    missing = [column for column in wanted if column not in found]
+    if missing:
+        check_delimiter(found, called, "name them in 'records.csv.delimiter'")
+        cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
+        raise InvalidSpec(
+            f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
+            "that it has are not shown: they may be a record)"
+        )
+    twice = [column for column in wanted if list(found).count(column) > 1]
+    if twice:
+        raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")
+
+
+def check_delimiter(names: Sequence[str], called: Called, cure: str) -> None:
+    """Refuse a single name that holds what other programs write between columns. Raises: InvalidSpec."""
+    between = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    if between is not None:
+        shown = "tabs" if between == "\t" else f"{between!r}"
+        raise InvalidSpec(f"{called} seems to have {shown} between its columns; {cure}")

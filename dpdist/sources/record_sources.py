@@ -1,0 +1,328 @@
+"""Where the records are: files with their digests, their partitions and columns."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from dpdist.domain import Domain
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
+from dpdist.privacy import keys
+from dpdist.privacy.keys import Secret
+from dpdist.process.durable_files import private_file, private_folder, rename
+from dpdist.process.threads import in_order
+from dpdist.sources import file_listing
+from dpdist.sources.column_types import ColumnType
+from dpdist.sources.formats import array_files
+from dpdist.sources.formats.csv_grammar import PLAIN, Grammar
+from dpdist.sources.formats.format_registry import known_format, row_format
+from dpdist.sources.formats.record_format import BATCH_ROWS, Partition, WantedRows, check_names
+from dpdist.sources.reader_errors import reading
+from dpdist.sources.source_labels import Called, File
+from dpdist.sources.verified_files import HashedFile, Tags, hashed
+from dpdist.storage.objects import place_at
+
+
+class ArrowStream(Protocol):
+    """Whatever gives record batches: Arrow's tables and readers, frames of Polars and pandas, relations of DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+PersonType = Literal["text", "integer"]
+"""How persons are told apart: by their text, or as whole numbers (1 is 01)."""
+PersonMissing = Literal["drop", "each"]
+"""What becomes of records that name no person: they do not count, or each is a person of its own."""
+
+
+@dataclass(frozen=True)
+class Participations:
+    """In which steps of a series the records of one person are kept: in up to ``most``, each ``separation`` or more after the last.
+
+    Attributes:
+        of: the attribute that holds the steps.
+    """
+
+    of: str
+    most: int
+    separation: int
+
+
+@dataclass(frozen=True)
+class PersonColumn:
+    """The column that identifies the person behind a record, and which records of one person are kept.
+
+    Attributes:
+        type: what persons are compared as in all files.
+        missing: what becomes of records that name no person; None: they are refused.
+        most_groups: cells of each person in which so many records each are kept; None: so many records in all.
+        participations: steps of each person in which so many records each are kept; None: so many records in all.
+    """
+
+    name: str
+    type: PersonType = "text"
+    missing: PersonMissing | None = None
+    most_groups: int | None = None
+    participations: Participations | None = None
+
+    @property
+    def facts(self) -> list[Any]:
+        """What a digest of the records covers beside its name."""
+        return [
+            *([["groups", self.most_groups]] if self.most_groups else []),
+            *([["participations", *astuple(self.participations)]] if self.participations else []),
+            self.type,
+            *([["missing", self.missing]] if self.missing else []),
+        ]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the records are.
+
+    Attributes:
+        files: data files in order, with the SHA-256 of their bytes.
+        tags: for each file, what its blocks must be when they are read.
+        columns: attribute name -> column name, where they differ.
+        header: column names of CSV files without a header row; empty when there is one.
+        person: who is behind a record; None when bounds are declared, not enforced.
+        most_records: records kept of each person when ``person`` is set.
+        counts: column that says how many records a row stands for; None: a row is a record.
+        snapshot: which state of a table the file holds; "" where it is of no such table.
+        named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
+        grammar: how CSV files are written.
+        types: of columns, as declared; each value is converted by itself.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    columns: dict[str, str] = field(default_factory=dict)
+    header: tuple[str, ...] = ()
+    person: PersonColumn | None = None
+    most_records: int = 1
+    tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
+    counts: str | None = None
+    named: tuple[file_listing.Named, ...] = ()
+    snapshot: str = ""
+    grammar: Grammar = PLAIN
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+
+    @property
+    def own_columns(self) -> list[str]:
+        """The columns that are read beside those that are counted: persons, and how many records a row stands for."""
+        return [name for name in (None if self.person is None else self.person.name, self.counts) if name is not None]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the contents and of how they are read; of paths only what their folders say of the records."""
+        facts = [
+            [digest for _, digest in self.files],
+            sorted(self.columns.items()),
+            self.header,
+            self.person and self.person.name,
+            self.most_records,
+            *(self.person.facts if self.person else []),
+            *([["types", sorted(self.types.items())]] if self.types else []),
+            *([["counts", self.counts]] if self.counts else []),
+            *([["snapshot", self.snapshot]] if self.snapshot else []),
+            *([["csv", self.grammar.facts]] if self.grammar.facts else []),
+            *([["named", [sorted(each.items()) for each in self.named]]] if self.named else []),
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+Hashing = Callable[[Sequence[File]], list[tuple[str, Tags]]]
+"""Gives the SHA-256 and the tags of files, in their order."""
+
+
+def hashed_here(files: Sequence[File]) -> list[tuple[str, Tags]]:
+    """The SHA-256 and the tags of files, by threads of this process."""
+    return list(in_order(hashed_file, files))
+
+
+def source_of(
+    location: str | Path,
+    *,
+    hashing: Hashing = hashed_here,
+    attributes: Iterable[str] = (),
+    called: Called | None = None,
+    files: list[File] | None = None,
+    **how: Any,
+) -> Source:
+    """The files behind a path or URL: one file, or every file of records of a folder.
+
+    Args:
+        attributes: names of those that are counted, whose columns may be named by folders.
+        called: what messages call the place; default the last part of its path.
+        files: some of the files of the folder, in place of all.
+        how: they are read: fields of ``Source``.
+    """
+    listed = files or file_listing.listed(location, called)
+    read = Source((), **how)
+    wanted = [read.columns.get(name, name) for name in attributes]
+    named = _named(location, listed, wanted, read.own_columns)
+    found = hashing(listed)
+    digested = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
+    every_tag = tuple(tags.of(file.called) for file, (_, tags) in zip(listed, found, strict=True))
+    seen: dict[tuple[object, ...], Called] = {}
+    for place, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
+        content = (digest, *(named[place].items() if named else ()))
+        if content in seen and not _is_empty(path, tags, WantedRows((), header=read.header, grammar=read.grammar)):
+            raise InvalidSpec(
+                f"{seen[content]} and {tags.called} hold the same records: every record would count twice; "
+                "remove one of them"
+            )
+        seen[content] = tags.called
+    return replace(read, files=digested, tags=every_tag, named=named)
+
+
+def _named(location: str | Path, files: list[File], wanted: list[str], own: list[str]) -> tuple[file_listing.Named, ...]:
+    """For each file the wanted columns that its folders name; nothing where none is. Raises: InvalidSpec unless all name the same."""
+    place = place_at(location)
+    every = [file_listing.named_by_folders(place, file.path) for file in files]
+    used = [name for name in dict.fromkeys([*wanted, *own]) if any(name in each for each in every)]
+    for name in used:
+        if name in own:
+            raise InvalidSpec(f"the folders name the column {name!r}, which must stand in the files, record by record")
+        other = next((file.called for file, each in zip(files, every, strict=True) if name not in each), None)
+        if other is not None:
+            raise InvalidSpec(
+                f"the folders of some files name the column {name!r}, those of {other} do not; name it for all, or for none"
+            )
+    return tuple({name: each[name] for name in used} for each in every) if used else ()
+
+
+def _is_empty(path: str, tags: Tags, how: WantedRows) -> bool:
+    """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
+    format_ = row_format(path)
+    if format_ is None:  # an array has all its cells
+        return False
+    with reading(tags.called), HashedFile(path, tags) as file:
+        return format_.is_empty(file, File(path, tags.called), how)
+
+
+def hashed_file(file: File) -> tuple[str, Tags]:
+    """The SHA-256 and the tags of a file. Raises: InvalidSpec when it cannot be read."""
+    with reading(file.called):
+        return known_format(file.path).hashed(file)
+
+
+def partitions_of(source: Source) -> list[Partition]:
+    """What tasks count: row groups of Parquet files, batches of Arrow files, CSV and JSON files whole, and arrays part by part."""
+    named = source.named or ({},) * len(source.files)
+    given = zip(source.files, source.tags, named, strict=True)
+    found = (known_format(path).partitions(path, tags, tuple(each.items())) for (path, _), tags, each in given)
+    return [partition for some in found for partition in some]
+
+
+def grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
+    """Partitions in their order, divided into at most so many groups of about as many bytes, none of them empty."""
+    if not items:
+        return [[]]
+    parts = collections.Counter(item.path for item in items)
+    sizes = np.array([max(1.0, item.tags.size / parts[item.path]) for item in items])
+    which = ((np.cumsum(sizes) - sizes / 2) * groups / sizes.sum()).astype(int)
+    return [[items[i] for i in np.flatnonzero(which == group)] for group in dict.fromkeys(which.tolist())]
+
+
+def without_files(source: Source) -> Source:
+    """How records are read, for tasks that are given their files."""
+    return replace(source, files=(), tags=(), named=())
+
+
+def wanted_columns(source: Source, domain: Domain) -> list[str]:
+    """The columns that are read."""
+    columns = [source.columns.get(a.name, a.name) for a in domain.read]
+    return list(dict.fromkeys([*columns, *source.own_columns]))
+
+
+def reading_of(source: Source, domain: Domain, partition: Partition | None = None) -> WantedRows:
+    """What is read of the files of a source, but for the columns that the folders of a partition name."""
+    named = {} if partition is None else dict(partition.named)
+    wanted = tuple(name for name in wanted_columns(source, domain) if name not in named)
+    of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.read}
+    own = {*source.own_columns} - {source.counts}
+    dates = {name for name, attribute in of.items() if attribute.times} - own
+    numbers = {name for name, attribute in of.items() if attribute.edges} - dates - own
+    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - own
+    return WantedRows(wanted, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
+
+
+def column_names(source: Source, place: int, domain: Domain) -> Sequence[str] | None:
+    """The columns of a file of a source; None where every record names its own, and of an array."""
+    (path, _), tags = source.files[place], source.tags[place]
+    format_ = row_format(path)
+    if format_ is None:
+        return None
+    with reading(tags.called), HashedFile(path, tags) as file:
+        return format_.column_names(file, File(path, tags.called), reading_of(source, domain))
+
+
+def check_columns(source: Source, domain: Domain) -> None:
+    """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
+    path, tags = source.files[0][0], source.tags[0]
+    format_ = row_format(path)
+    if format_ is None:
+        array_files.check_array(path, tags, domain)
+        return
+    found = column_names(source, 0, domain)
+    if found is None:  # a key that a record lacks is a missing value
+        return
+    named = source.named[0] if source.named else {}
+    wanted = [each for each in wanted_columns(source, domain) if each not in named]
+    check_names(found, wanted, tags.called, list(named), csv=format_.first_row_may_be_a_record)
+
+
+def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
+    """An Arrow table or stream as a Parquet file named by a commitment to its content, for the readers above.
+
+    A stream is read once, batch by batch.
+    """
+    private_folder(folder)
+    draft = folder / f".{uuid.uuid4().hex}.draft"
+    try:
+        with _unquoted():
+            write_stream(records, draft)
+        name = keys.commitment(root, "records in memory", hashed(draft)[0])
+        return rename(draft, folder / f"records-{name[:32]}.parquet")
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _unquoted() -> Iterator[None]:
+    """Whatever the package of a table refuses, in words that quote no record."""
+    try:
+        yield
+    except (DpdistError, OSError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001  whatever the package of a user's table raises
+        raise InvalidSpec(
+            "the table of records cannot be read to its end as Arrow batches with one type a column (what its package says is not shown: "
+            "it may quote a record); convert columns that mix types, or give a pyarrow.Table"
+        ) from None
+
+
+def write_stream(records: ArrowStream, path: Path) -> None:
+    """Write an Arrow table or stream as a Parquet file that its owner alone may read, batch by batch."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    reader = pa.RecordBatchReader.from_stream(records)
+    if len(reader.schema) == 0:
+        raise InvalidInput("the table of records has no column")
+    private_file(path)
+    if isinstance(records, pa.Table):
+        pyarrow.parquet.write_table(records, path, row_group_size=BATCH_ROWS)
+        return
+    with pyarrow.parquet.ParquetWriter(path, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch, row_group_size=BATCH_ROWS)

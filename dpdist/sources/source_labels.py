@@ -1,0 +1,33 @@
+"""How messages call what records stand in: by the spec's text and by fixed words.
+
+Names of files, folders, columns and keys, and types of columns are data: whoever controls one record may make them, and they may be a
+record (a header that is taken from a last row). So no message quotes one. A file is called by what the spec says, a column by the
+spec's name for it, and a type by one of a few words. ``Called`` marks the names that messages may hold: whatever reads records takes
+one of these where a path would do, and the type checker refuses the path. ``tests/sources/test_source_labels.py`` goes over every message.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import NamedTuple, NewType
+
+Called = NewType("Called", str)
+"""What a file of records is called in messages."""
+UNNAMED = Called("the file of records")
+
+
+class File(NamedTuple):
+    """A file of records: where it is, and what messages call it."""
+
+    path: str
+    called: Called
+
+
+def called_by(location: object) -> Called:
+    """What the file is called that the spec names itself: the last part of its path or URL."""
+    return Called(PurePosixPath(str(location).partition("://")[2] or str(location)).name or str(location))
+
+
+def called_within(folder: Called, number: int) -> Called:
+    """What a file of a folder is called: by its number, from 1, in the order of paths in which files are read."""
+    return Called(f"file {number} of {folder}/")

@@ -1,0 +1,199 @@
+"""Specs as they are read: YAML, dictionaries, one period of many; every error names its line and a cure."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dpdist.errors import InvalidSpec
+from dpdist.process import yaml_text
+from dpdist.process.path_encoding import encodes
+from dpdist.process.yaml_text import Lines, Place
+from dpdist.size_limits import SIZES, Sizes
+from dpdist.spec.bound_alternatives import Assumptions
+from dpdist.spec.compile import compiled
+from dpdist.spec.consistency_checks import check
+from dpdist.spec.error_messages import explained, located, short, where_of
+from dpdist.spec.job import Job
+from dpdist.spec.release_spec import ReleaseSpec
+from dpdist.spec.sections.records import LeftOutSpec
+from dpdist.spec.sections.sources import LOCATIONS
+
+
+def load(
+    source: Job | ReleaseSpec | dict[str, Any] | str | Path,
+    *,
+    period: datetime.date | None = None,
+    follow: bool = True,
+    records: bool = True,
+    folder: Path | None = None,
+    files: Path | None = None,
+    sizes: Sizes = SIZES,
+) -> Job:
+    """The job of a spec, checked: of a YAML file, a dictionary, a spec, or a job as it is.
+
+    Args:
+        period: the day that the release stands for: it takes the place of ``{period}`` wherever the spec says so, and is part of
+            the release's id in any case.
+        follow: check the specs under ``consistent_with``, too.
+        records: whether the spec must say where its records are.
+        folder: at which relative paths start. Default: that of the file, or the current one of a dictionary.
+        files: where the files lie that a spec names beside its records. Default: in the same folder.
+        sizes: from which other paths are taken.
+    Raises: InvalidSpec naming file, line, what was found and what to do.
+    """
+    if isinstance(source, Job):
+        if records:
+            located(source.source.records.location.check, ("records",), {}, "spec")
+        return source
+    if isinstance(source, ReleaseSpec):
+        return _checked(source, {}, "spec", Path.cwd(), files, follow=follow, records=records, sizes=sizes)
+    return _checked(*_written(source, period, folder), files, follow=follow, records=records, sizes=sizes)
+
+
+def assumed(
+    source: dict[str, Any] | str | Path, *, period: datetime.date | None = None, folder: Path | None = None
+) -> Assumptions | None:
+    """What a spec assumes of its records, with what it would be with other bounds; None where it assumes nothing.
+
+    Args:
+        source: a path of YAML, or a dictionary.
+        period: as for ``load``.
+        folder: as for ``load``.
+    Raises: InvalidSpec.
+    """
+    spec, _, _, place = _written(source, period, folder)
+    return None if spec.assume is None else Assumptions(spec, spec.assume, place)
+
+
+def _written(
+    source: dict[str, Any] | str | Path, period: datetime.date | None, folder: Path | None
+) -> tuple[ReleaseSpec, Lines, str, Path]:
+    """The spec of a period, where its keys stand, what messages call it, and at which folder its paths start. Raises: InvalidSpec."""
+    if isinstance(source, dict):
+        return _valid(_dated(source, period, "spec"), {}, "spec"), {}, "spec", folder or Path.cwd()
+    if not isinstance(source, str | Path):
+        raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
+    path, name = Path(source), str(Path(source))
+    content, lines = _mapping(path)
+    return _valid(_dated(content, period, name), lines, name), lines, name, folder or path.resolve().parent
+
+
+def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
+    content, lines = yaml_text.read(path)
+    if not isinstance(content, dict):
+        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {short(content)}; write 'key: value' lines")
+    return content, lines
+
+
+def check_many_periods(path: Path) -> None:
+    """Refuse a spec that reads the same records in every period: each release of them would be charged anew.
+
+    Raises: InvalidSpec.
+    """
+    content, lines = _mapping(path)
+    records = content.get("records")
+    places = [name for name in LOCATIONS.kinds if isinstance(records, dict) and name in records]
+    if isinstance(records, dict) and not any(PERIOD in str(records[name]) for name in places):
+        where = where_of(("records", *places[:1]), lines, str(path))
+        raise InvalidSpec(
+            f"{where}: every period would read and charge the same records; name each period's file with {PERIOD}, "
+            f"for example 'path: records-{PERIOD}.parquet'"
+        )
+
+
+def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
+    """The spec of one period. Raises: InvalidSpec when a period is missing, or fixed to another one."""
+    if period is None:
+        if PERIOD in json.dumps(content, default=str):
+            raise InvalidSpec(f"{name}: the spec is for many periods ({PERIOD}); say which: --period YYYY-MM-DD")
+        return content
+    day = period.isoformat()
+    if str(content.get("period", day)) not in (day, PERIOD):
+        raise InvalidSpec(
+            f"{name}: the spec is for the period {content['period']}, asked for {day}; write 'period: \"{PERIOD}\"'"
+        )
+    filled = _filled(content, day)
+    release = str(content.get("release", ""))
+    return {**filled, "period": day, "release": filled["release"] if PERIOD in release else f"{release}-{day}"}
+
+
+PERIOD = "{period}"
+"""Stands for the day of a release in specs of periodic ones."""
+
+
+def _filled(item: Any, day: str) -> Any:
+    if isinstance(item, dict):
+        return {key: _filled(value, day) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_filled(value, day) for value in item]
+    return item.replace(PERIOD, day) if isinstance(item, str) else item
+
+
+def _check_text(item: Any, place: Place, lines: Lines, name: str) -> None:
+    r"""Refuse halves of characters, which YAML writes as "\uD800", and names of files that are not UTF-8. Raises: InvalidSpec."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            _check_text(str(key), (*place, key), lines, name)
+            _check_text(value, (*place, key), lines, name)
+    elif isinstance(item, list | tuple):
+        for number, value in enumerate(item):
+            _check_text(value, (*place, number), lines, name)
+    elif isinstance(item, str) and not encodes(item):
+        raise InvalidSpec(f"{where_of(place, lines, name)}: text that is UTF-8 is needed (found {short(item)})")
+
+
+def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
+    _check_text(content, (), lines, name)
+    try:
+        return ReleaseSpec.model_validate(content)
+    except ValidationError as error:
+        raise InvalidSpec(explained(error, content, lines, name)) from None
+
+
+def _checked(
+    spec: ReleaseSpec,
+    lines: Lines,
+    name: str,
+    folder: Path,
+    files: Path | None,
+    *,
+    follow: bool,
+    records: bool,
+    sizes: Sizes,
+) -> Job:
+    if not encodes(str(folder)):
+        raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
+
+    def companions() -> tuple[Job, ...]:
+        named = spec.postprocess.consistent_with if follow else ()
+        apart = [(path, None if files is None else (files / path).parent) for path in named]
+        return tuple(
+            load((files or folder) / path, follow=False, folder=(folder / path).parent, files=own, sizes=sizes).itself
+            for path, own in apart
+        )
+
+    if records:
+        located(spec.records.location.check, ("records",), lines, name)
+    others = located(companions, ("postprocess", "consistent_with"), lines, name)
+
+    def made(of: ReleaseSpec) -> Job:
+        job = located(
+            partial(compiled, of, folder=folder, files=files, sizes=sizes, companions=others),
+            ("stream", "extended_from"),
+            lines,
+            name,
+        )
+        check(job, files or folder, lines, name)
+        return job
+
+    if "left_out" not in spec.model_fields_set and spec.declares_bounds:
+        with suppress(InvalidSpec):  # where it does not go with all that is asked, nothing is measured
+            return made(spec.model_copy(update={"left_out": LeftOutSpec.model_validate({})}))
+    return made(spec)

@@ -1,0 +1,223 @@
+"""What parts of the budget find in the records before a release is planned: bounds, names, what bounds leave out, quantiles.
+
+They are found one after the other, each under a charge of its own: the bound on a person's records, on which all others depend; names and
+edges of bins, on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds
+leave out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.contribution_histogram import shares
+from dpdist.privacy.ledger.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGES, SELECTIONS
+from dpdist.spec.attributes import SelectionSpec
+from dpdist.spec.attributes.private_values import EdgesSelectionSpec
+from dpdist.spec.job_histogram import CountedCells
+from dpdist.spec.sections.amount_columns import QuantilesSpec
+from dpdist.spec.sections.budgets import ReleaseBudgetSpec
+from dpdist.spec.sections.records import RecordsSpec
+
+MOST_QUANTILES = 10_000
+"""Of all columns and groups of a release: they stand in its certificate."""
+
+
+@dataclass(frozen=True)
+class DeclaredNames:
+    """Nothing is found first, or nothing more."""
+
+    failure: ClassVar[Fraction] = Fraction(0)
+
+
+@dataclass(frozen=True)
+class FoundFirst:
+    """What a part of the budget finds in the records before the release is planned.
+
+    Attributes:
+        share: of the budget as the spec says it.
+        over: the ``Job`` with what was found, or with placeholders for it (None), and a budget.
+        spent: the share that was spent on what is found before it.
+        failure: the deltas of all selections of names that are still to be made.
+        of: the attribute or column of which it is found; empty where it is of the whole release.
+        number: of it among those of its kind.
+        laplace: whether the spec asks for Laplace noise, which leaves a delta unspent.
+    """
+
+    share: Fraction
+    over: Callable[[Any, ReleaseBudgetSpec], Any]
+    spent: Fraction
+    failure: Fraction
+    of: str
+    number: int
+    laplace: bool
+
+    said: ClassVar[str]
+    """How a spec asks for it."""
+    under: ClassVar[tuple[str, ...]]
+    """Where a spec asks for it, up to what it is of."""
+    ends: ClassVar[tuple[str, ...]]
+    """What ends the id of its charge, of the first of its kind and of each next one."""
+    of_bounds: ClassVar[bool] = True
+    beside: ClassVar[bool] = False
+    """Whether the release is the same whatever is found."""
+    fewest: ClassVar[Any] = None
+    """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
+
+    def parts(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
+        """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
+        asked = budget.loss_with("l1") if self.laplace else budget.loss
+        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else asked
+        return shares(whole, self.share / (1 - self.spent))
+
+    @property
+    def suffix(self) -> str:
+        """Ends the id of its charge."""
+        return self.ends[self.number]
+
+    @property
+    def key(self) -> str:
+        """How a spec asks for it, and of what."""
+        return f"{self.said} of {self.of!r}" if self.of else self.said
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where a spec asks for it."""
+        return (*self.under, self.of) if self.of else self.under
+
+    def check_share(self) -> None:
+        """Raises: InvalidInput where there are too many of its kind, or nothing is left of the budget."""
+        if self.number >= len(self.ends):
+            raise InvalidInput(f"a release asks for {self.said} of at most {len(self.ends)}: declare those of {self.of!r}")
+        if self.share + self.spent >= 1:
+            raise InvalidInput(f"{self.key} and what is found before it spend all of the budget: lower the shares")
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for records and cells that it cannot be found for."""
+        if self.of_bounds and measured.bounded:
+            raise InvalidInput(
+                f"{self.key} goes without 'most_per_person', which cuts the amounts of a person down by their sum: it looks at records and "
+                "amounts one by one"
+            )
+        if self.of_bounds and records.counts is not None:
+            raise InvalidInput(
+                f"{self.key} looks at single records and at those of a person, and nobody knows any more which were counted before, nor "
+                "whose: give the records themselves, or leave it out"
+            )
+
+
+@dataclass(frozen=True)
+class PrivateNames(FoundFirst):
+    """The names of an attribute are selected from the records."""
+
+    selection: SelectionSpec
+
+    of_bounds = False
+    said, under, ends = "'categories: private'", ("domain",), SELECTIONS
+
+
+@dataclass(frozen=True)
+class FoundEdges(FoundFirst):
+    """The edges of the bins of an attribute are chosen from the records."""
+
+    selection: EdgesSelectionSpec
+
+    fewest = ()
+    said, under, ends = "'edges: private'", ("domain",), EDGES
+
+
+@dataclass(frozen=True)
+class PrivateBound(FoundFirst):
+    """A bound is chosen.
+
+    Attributes:
+        most: the largest one that is considered.
+    """
+
+    most: int
+
+    under: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+    ends: ClassVar[tuple[str, ...]] = (BOUND,)
+
+
+class RecordsBound(PrivateBound):
+    """How many records of a person count."""
+
+    said = "'most_records: private'"
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
+        super().check_measured(records, measured)
+        if records.person.participations or measured.persons:
+            raise InvalidInput(f"{self.key} goes without 'participations' and 'count: persons': give a number")
+
+
+class GroupsBound(PrivateBound):
+    """In how many groups a person counts."""
+
+    said = "'most_groups: private'"
+
+
+@dataclass(frozen=True)
+class RangeBound(PrivateBound):
+    """The range of a column, in steps around zero.
+
+    Attributes:
+        below: how far beneath zero it is considered.
+    """
+
+    below: int
+
+    said, under, ends = "'to: private'", ("sums",), RANGES
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for other statistics of the column than sums and means."""
+        super().check_measured(records, measured)
+        asked = (entry.statistic for entry in measured.entries)
+        statistics = {each.key() for each in asked if self.of in each.columns}
+        if not statistics or not statistics <= {"sum", "mean"}:
+            raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
+
+
+@dataclass(frozen=True)
+class LeftOut(FoundFirst):
+    """What the declared bounds leave out is measured.
+
+    Attributes:
+        most: records of a person beyond the bounds that are told apart.
+    """
+
+    most: int
+
+    beside = True
+    said, under, ends = "'left_out'", ("left_out",), (LEFT_OUT,)
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput where nothing is bounded."""
+        super().check_measured(records, measured)
+        if records.person.column is None and not measured.sums:
+            raise InvalidInput("nothing is bounded: 'left_out' needs a person 'column' or 'sums'; leave it out")
+
+
+@dataclass(frozen=True)
+class AskedQuantiles(FoundFirst):
+    """Quantiles of columns are chosen by group."""
+
+    asked: QuantilesSpec
+
+    beside = True
+    said, under, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for groups that are not declared, and for too many of them."""
+        super().check_measured(records, measured)
+        groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.asked.by)
+        if groups * len(self.asked.at) * len(self.asked.of) > MOST_QUANTILES:
+            raise InvalidInput(
+                f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer"
+            )

@@ -1,0 +1,91 @@
+"""Queries by conditions: expressions, products of them, and formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from dpdist.domain import Domain
+from dpdist.spec.queries.query_kind import QueryKind, check_listable, check_ordered
+from dpdist.spec.value_types import SpecPart
+from dpdist.workloads import Workload, dnf, predicates, products
+
+_SAID = {"identity": "the values", "prefix": "the sums up to each value", "ranges": "all intervals", "total": "all values"}
+"""What is asked of an attribute, in words."""
+
+
+class ProductQuery(QueryKind):
+    """Combinations of queries, one for each attribute."""
+
+    product: dict[str, Literal["identity", "total", "prefix", "ranges"] | tuple[str, ...]] = Field(
+        description="counts for every combination of queries, one for each attribute. The queries of an attribute are: 'identity', each "
+        "value; 'prefix', all records at or below each value; 'ranges', all intervals; 'total', all records; or a list of expressions. "
+        "Attributes that are not named are summed over",
+        examples=[{"branch": "identity", "age": ["age < 18", "age >= 65"]}],
+    )
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        check_listable(domain)
+        for name, asked in self.product.items():
+            if asked in ("prefix", "ranges"):
+                check_ordered(domain, name)
+        return products(domain, self.product)
+
+    def names(self, declared: Sequence[str]) -> Collection[str]:
+        return self.product
+
+    def question(self) -> str:
+        parts = ", ".join(_of_attribute(*each) for each in self.product.items())
+        return f"counts for every combination of {parts}" if parts else "the count of all records"
+
+
+def _of_attribute(name: str, asked: str | tuple[str, ...]) -> str:
+    """What is asked of one attribute, in words."""
+    if isinstance(asked, str):
+        return f"{_SAID[asked]} of {name}"
+    return f"{len(asked):,} listed conditions on {name}" if len(asked) > 1 else f"the condition {asked[0]}"
+
+
+class PredicatesQuery(QueryKind):
+    """Records that satisfy expressions."""
+
+    predicates: tuple[str, ...] = Field(
+        description="counts of the records that satisfy an expression over the attributes",
+        examples=[["age >= 18 and branch == 'North'"]],
+    )
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        check_listable(domain)
+        return predicates(domain, self.predicates)
+
+    def question(self) -> str:
+        count = len(self.predicates)
+        return f"counts of records that satisfy {'an expression' if count == 1 else f'each of {count:,} expressions'}"
+
+
+class DnfSpec(SpecPart):
+    """Counts of the records that satisfy a formula over attributes with two values, for every way to negate those attributes."""
+
+    terms: tuple[tuple[str, ...], ...] = Field(
+        min_length=1,
+        description="the terms of the formula. Attributes in a term are joined by 'and', terms by 'or'",
+        examples=[[["smokes", "drinks"], ["diabetic"]]],
+    )
+
+
+class DnfQuery(QueryKind):
+    """A formula and all its negations."""
+
+    names_itself: ClassVar[bool] = False
+
+    dnf: DnfSpec = Field(description="counts of the records that satisfy a formula over attributes with two values")
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        check_listable(domain)
+        return dnf(domain, self.dnf.terms)
+
+    def question(self) -> str:
+        return "counts of a formula over binary attributes, for every way to negate them"

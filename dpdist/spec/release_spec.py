@@ -1,0 +1,154 @@
+"""ReleaseSpec: one release as a data team writes it."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dpdist.spec.attributes import AttributeSpec
+from dpdist.spec.queries import QuerySpec
+from dpdist.spec.sections.amount_columns import QuantilesSpec, SumSpec
+from dpdist.spec.sections.assumptions import AssumeSpec
+from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
+from dpdist.spec.sections.calendar_steps import StreamSpec
+from dpdist.spec.sections.optimizer import LimitsSpec, Mechanism, SeparationSpec
+from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
+from dpdist.spec.sections.records import LeftOutSpec, RecordsSpec
+from dpdist.spec.value_types import SpecPart
+from dpdist.stability import Neighbours
+
+
+class ReleaseSpec(SpecPart):
+    """One release: records, domain, queries, mechanism, budget."""
+
+    release: str = Field(
+        min_length=1,
+        max_length=150,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="the id of the release. The ledger charges each id once",
+        examples=["visitors-2026-11"],
+    )
+    title: str | None = Field(
+        None, description="the heading of the page. Default: the id", examples=["Visitors of the library, 2026"]
+    )
+    language: Language = Field(
+        "en",
+        description="the language of the page and, of the latest release, of the site: labels, sentences, numbers and dates. Titles, "
+        "values and what 'about' says are as you write them; tables and certificate stay the same in every language",
+        examples=["de"],
+    )
+    period: datetime.date | None = Field(
+        None,
+        description="the day that the release stands for, YYYY-MM-DD. A cap per day, week or month needs it. "
+        "A spec for many periods writes '{period}'",
+        examples=["2026-11-16"],
+    )
+    records: RecordsSpec = Field(
+        default_factory=lambda: RecordsSpec.model_validate({}),
+        description="where the records are, and which person stands behind each. Only records that dp.run is given need no place",
+    )
+    domain: dict[str, AttributeSpec] = Field(
+        min_length=1,
+        description="the attributes by name, each with all values that it can have. You declare them from public knowledge: "
+        "dpdist never reads them from the records",
+        examples=[{"age": {"from": 0, "to": 99}}],
+    )
+    sums: dict[str, SumSpec] = Field(
+        default_factory=dict,
+        description="columns of amounts, such as money or time, whose sums and means are asked for. They are no attributes: nothing is "
+        "grouped by them",
+        examples=[{"amount": {"from": 0, "to": 500, "step": 0.01}}],
+    )
+    left_out: LeftOutSpec | None = Field(
+        None,
+        description="publishes, from a part of the budget, what the declared bounds leave out: the share of persons who have more records "
+        "than count and of records that do not count, and of amounts outside their range, with 95 % intervals. {} takes the defaults, "
+        "which hold without it, too, where persons or amounts are bounded, no bound is chosen, and this goes with all that is asked. null "
+        "spends nothing on it, and the page says that it is not known",
+        examples=[{"share": 0.05, "most": 1000}],
+    )
+    quantiles: QuantilesSpec | None = Field(
+        None,
+        description="publishes, from a part of the budget, quantiles of columns by group with 95 % intervals: chosen from all values of a "
+        "declared range by the exponential mechanism, without bins. The queries of 'workload' are answered with the rest",
+        examples=[{"of": {"age": {"from": 0, "to": 120}}, "by": ["region"], "at": [0.5]}],
+    )
+    assume: AssumeSpec | None = Field(
+        None,
+        description="what 'dpdist plan' assumes of the records, to show for several values of each bound the noise, what is lost and the "
+        "error of both. No record is read for it, nothing is charged, and what is released does not depend on it",
+        examples=[{"persons": 30000, "records_per_person": "geometric 3"}],
+    )
+    neighbours: Neighbours = Field(
+        "add-remove",
+        description="which data sets are neighbours, that is, must be hard to tell apart: one unit is added or removed, or one "
+        "unit may also be replaced by another. The unit is a record, or with a person column a person with all their records",
+        examples=["replace-one"],
+    )
+    workload: tuple[QuerySpec, ...] = Field(min_length=1, description="the queries to publish, in groups")
+    mechanism: Mechanism = Field(
+        "auto",
+        description="how the noise is spread over the queries. 'auto' compares the mechanisms that can answer the workload and takes "
+        "the one with the least predicted error",
+        examples=["coa"],
+    )
+    stream: StreamSpec | None = Field(None, description="makes this release the next part of a growing series")
+    objective: Literal["total", "worst"] = Field(
+        "total",
+        description="what is minimised: the sum of the squared errors of all answers ('total'), or the largest error of any answer "
+        "('worst'). 'worst' needs Gaussian noise and a workload that mechanism 'marginals', 'kronecker' or 'coa' can answer",
+        examples=["worst"],
+    )
+    eigen: SeparationSpec = Field(
+        default_factory=lambda: SeparationSpec.model_validate({}),
+        description="how mechanism 'eigen' simplifies a problem with many cells",
+    )
+    limits: LimitsSpec = Field(
+        default_factory=lambda: LimitsSpec.model_validate({}), description="how much memory and time the optimiser may use"
+    )
+    tolerance: float = Field(
+        1e-6,
+        gt=0,
+        lt=1,
+        description="the optimiser stops when its certified distance from the optimum, relative to the optimum, is at most this",
+        examples=[1e-4],
+    )
+    budget: ReleaseBudgetSpec = Field(description="the privacy budget that this release spends")
+    noise: Literal["gaussian", "laplace", "auto"] = Field(
+        "auto",
+        description="the kind of noise for a budget of epsilon and delta. 'laplace' leaves the delta unspent and takes more of the cap. "
+        "'auto' keeps the kind that the data set began with; of its first release it takes the kind with the least predicted error where "
+        "all releases ('ledger: cap: releases') have an equal share of the cap. A budget of epsilon alone always means Laplace noise",
+        examples=["gaussian"],
+    )
+    ledger: LedgerSpec = Field(description="the data set that is charged, and the cap on all its releases")
+    postprocess: PostprocessSpec = Field(
+        default_factory=lambda: PostprocessSpec.model_validate({}),
+        description="what is done to the noisy answers afterwards, at no charge",
+    )
+    about: AboutSpec | None = Field(
+        None,
+        description="what the publisher says of the data product: the release then carries deployment.yaml and CITATION.cff, too",
+    )
+    site: SiteSpec | None = Field(
+        None,
+        description="how the page and the site of the data set look: the publisher's name, logo, colours and font. They are part of every "
+        "page, which loads nothing from anywhere",
+    )
+    output: OutputSpec = Field(
+        default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"
+    )
+
+    @property
+    def declares_bounds(self) -> bool:
+        """Whether persons or amounts are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
+        person = self.records.person
+        chosen = (person.selection, *(column.selection for column in self.sums.values()))
+        return bool(person.column or self.sums) and not any(chosen)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a spec, for editors."""
+    return ReleaseSpec.model_json_schema(by_alias=True)

@@ -1,0 +1,1 @@
+"""The sections of a release spec, one file each."""

@@ -1,0 +1,196 @@
+"""What is assumed of records that nobody has looked at, so that a plan can say what other bounds would cost and lose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
+
+from dpdist.errors import InvalidSpec
+from dpdist.operators import Matrix
+from dpdist.spec.value_types import SpecPart
+
+MOST_RECORDS = 10_000
+"""Of one person, in the mean, that a distribution may assume."""
+PIECES = 10_000
+"""Equally likely parts that a distribution of amounts is cut into; each stands for its mean."""
+TAIL = 1e-12
+"""Probability that is left out of a distribution of whole numbers."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Numbers and how likely each is, in ascending order."""
+
+    values: Matrix
+    weights: Matrix
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return float(self.values @ self.weights)
+
+    @property
+    def square(self) -> float:
+        """The mean of their squares."""
+        return float(self.values**2 @ self.weights)
+
+    def clipped(self, low: float, high: float) -> Distribution:
+        """Each number moved into a range."""
+        return Distribution(np.clip(self.values, low, high), self.weights)
+
+    def within(self, low: float, high: float) -> float:
+        """The mean of the numbers, each moved into a range."""
+        return self.clipped(low, high).mean
+
+    def at(self, share: float) -> float:
+        """The smallest number that is not exceeded with this probability."""
+        return float(self.values[min(int(np.searchsorted(np.cumsum(self.weights), share)), self.values.size - 1)])
+
+
+def _geometric(mean: float) -> Distribution:
+    if mean == 1:
+        return _fixed(mean)
+    left = 1 - 1 / mean
+    return _of_whole(np.arange(math.ceil(math.log(TAIL) / math.log(left))) * math.log(left))
+
+
+def _poisson(mean: float) -> Distribution:
+    more, most = mean - 1, math.ceil(mean + 10 * math.sqrt(mean) + 20)
+    logs = [math.log(more) * k - math.lgamma(k + 1) for k in range(most)] if more > 0 else [0.0]
+    return _of_whole(np.array(logs))
+
+
+def _of_whole(logs: Matrix) -> Distribution:
+    """Of 1, 2, ..., by the logarithms of what their probabilities are in proportion to."""
+    weights = np.exp(logs - logs.max())
+    return Distribution(np.arange(1.0, weights.size + 1), weights / weights.sum())
+
+
+def _fixed(number: float) -> Distribution:
+    return Distribution(np.array([number]), np.ones(1))
+
+
+def _lognormal(median: float, spread: float) -> Distribution:
+    ends = np.array([-math.inf, *(NormalDist().inv_cdf(k / PIECES) for k in range(1, PIECES)), math.inf])
+    below = np.array(
+        [0.0 if end == -math.inf else 1.0 if end == math.inf else NormalDist().cdf(end - spread) for end in ends]
+    )
+    return _of_pieces(median * math.exp(spread**2 / 2) * np.diff(below) * PIECES)
+
+
+def _uniform(low: float, high: float) -> Distribution:
+    return _of_pieces(low + (high - low) * (np.arange(PIECES) + 0.5) / PIECES)
+
+
+def _of_pieces(values: Matrix) -> Distribution:
+    return Distribution(values, np.full(values.size, 1 / values.size))
+
+
+COUNTS: dict[str, tuple[tuple[str, ...], Callable[..., Distribution]]] = {
+    "geometric": (("mean",), _geometric),
+    "poisson": (("mean",), _poisson),
+    "fixed": (("number",), _fixed),
+}
+"""Distributions of numbers of records: nobody has none."""
+AMOUNTS: dict[str, tuple[tuple[str, ...], Callable[..., Distribution]]] = {
+    "lognormal": (("median", "spread of the logarithm"), _lognormal),
+    "uniform": (("from", "to"), _uniform),
+    "fixed": (("number",), _fixed),
+}
+FILE = "file"
+
+
+def _numbers(text: str, kinds: dict[str, Any]) -> tuple[str, list[float]]:
+    """The kind of a distribution and its numbers; of a file none. Raises: ValueError."""
+    kind, *given = str(text).split()
+    if kind == FILE and len(given) == 1:
+        return kind, []
+    try:
+        numbers = [float(each) for each in given]
+    except ValueError:
+        numbers = []
+    allowed = [f"'{name} {' '.join(f'<{each}>' for each in named)}'" for name, (named, _) in kinds.items()]
+    if kind not in kinds or len(numbers) != len(kinds[kind][0]) or not np.isfinite(numbers).all():
+        raise ValueError(f"what is assumed is {', '.join(allowed)} or 'file <path>', found {text!r}")
+    return kind, numbers
+
+
+def _counts(text: str) -> str:
+    kind, numbers = _numbers(text, COUNTS)
+    if numbers and not (1 <= numbers[0] <= MOST_RECORDS and (kind != "fixed" or numbers[0].is_integer())):
+        raise ValueError(
+            f"a person has 1 to {MOST_RECORDS:,} records or groups in the mean, 'fixed' a whole number, found {text!r}"
+        )
+    return text
+
+
+def _amounts(text: str) -> str:
+    kind, numbers = _numbers(text, AMOUNTS)
+    if (kind == "lognormal" and not (numbers[0] > 0 and 0 < numbers[1] <= 5)) or (
+        kind == "uniform" and numbers[0] >= numbers[1]
+    ):
+        raise ValueError(
+            f"'lognormal' needs a positive median and a spread up to 5, 'uniform' ascending ends, found {text!r}"
+        )
+    return text
+
+
+class AssumeSpec(SpecPart):
+    """What is assumed of the records by 'dpdist plan', and by nothing else: what is released never depends on it."""
+
+    records: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="how many records there are. Give this or 'persons'", examples=[75000]
+    )
+    persons: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="how many persons there are. Give this or 'records'", examples=[30000]
+    )
+    records_per_person: Annotated[str, AfterValidator(_counts)] | None = Field(
+        None,
+        description="how many records a person has (with 'most_groups': in each group): 'geometric 3', 'poisson 3' (both with a mean of 3, "
+        "and nobody has none), 'fixed 3', or 'file numbers.txt', a public file with a number in each line. The plan then compares values "
+        "of 'most_records'",
+        examples=["geometric 3"],
+    )
+    groups_per_person: Annotated[str, AfterValidator(_counts)] | None = Field(
+        None,
+        description="in how many groups a person has records, in the same words. The plan then compares values of 'most_groups'",
+        examples=["poisson 4"],
+    )
+    amounts: dict[str, Annotated[str, AfterValidator(_amounts)]] = Field(
+        default_factory=dict,
+        description="how large the amounts of columns under 'sums' are: 'lognormal 20 1.2' (the median, and the standard deviation of the "
+        "natural logarithm), 'uniform 0 500', 'fixed 10' or 'file amounts.txt'. The plan then compares values of the column's 'to'",
+        examples=[{"amount": "lognormal 20 1.2"}],
+    )
+
+    @model_validator(mode="after")
+    def _one_number(self) -> AssumeSpec:
+        if (self.records is None) == (self.persons is None):
+            raise ValueError("give either 'records' or 'persons': how many are assumed")
+        return self
+
+
+def distribution_of(text: str, folder: Path) -> Distribution:
+    """What is assumed in such words; files are taken from the folder. Raises: InvalidSpec for a file without numbers above zero."""
+    kind, *given = text.split()
+    if kind != FILE:
+        _, make = {**COUNTS, **AMOUNTS}[kind]
+        return make(*map(float, given))
+    path = folder / given[0]
+    try:
+        found = np.array([float(line) for line in path.read_text(encoding="utf-8").split()])
+    except (OSError, ValueError):
+        found = np.zeros(0)
+    if found.size == 0 or not (np.isfinite(found).all() and (found >= 0).all() and found.any()):
+        raise InvalidSpec(
+            f"assume: {path.name} is not a file with a number of 0 or more in each line; nothing else was read"
+        )
+    values, counts = np.unique(found, return_counts=True)
+    return Distribution(values, counts / found.size)

@@ -1,0 +1,70 @@
+"""How a mechanism is chosen and what its optimiser may use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from dpdist.mechanisms.mechanism_registry import AUTO, REGISTRY
+from dpdist.spec.value_types import SpecPart
+from dpdist.strategies.solver_resources import Limits
+
+
+def _mechanism(name: Any) -> Any:
+    """A registered mechanism's name. Raises: ValueError."""
+    if name not in (AUTO, *REGISTRY):
+        *others, last = (repr(each) for each in (AUTO, *REGISTRY))
+        raise ValueError(f"the mechanism must be {', '.join(others)} or {last}")
+    return name
+
+
+Mechanism = Annotated[
+    str, BeforeValidator(_mechanism), WithJsonSchema({"enum": [AUTO, *REGISTRY], "title": "Mechanism", "type": "string"})
+]
+"""``auto``, or a mechanism of the registry."""
+
+
+class SeparationSpec(SpecPart):
+    """How mechanism 'eigen' simplifies a problem with many cells. By default every eigenvector query gets a weight of its own."""
+
+    group_size: int | None = Field(
+        None,
+        ge=2,
+        description="how many eigenvector queries are optimised together as one group; the cube root of the number of cells is a good "
+        "size",
+        examples=[16],
+    )
+    principal: int | None = Field(
+        None,
+        ge=1,
+        description="how many leading eigenvector queries get a weight of their own. The others share one weight",
+        examples=[100],
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SeparationSpec:
+        if self.group_size is not None and self.principal is not None:
+            raise ValueError("give either 'group_size' or 'principal'")
+        return self
+
+
+class LimitsSpec(SpecPart):
+    """How much memory and time the optimiser may use. Mechanisms that need more are not considered."""
+
+    memory_gib: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="the memory that the optimiser may use, in GiB", examples=[4]
+    )
+    minutes: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="the minutes that the optimiser may take, predicted for a processor of 20 GFlop/s",
+        examples=[10],
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """As the planner knows them."""
+        memory = None if self.memory_gib is None else int(self.memory_gib * 2**30)
+        return Limits(memory, None if self.minutes is None else 60.0 * self.minutes)

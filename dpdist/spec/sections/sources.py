@@ -1,0 +1,268 @@
+"""Where records are: in files, in the result of a query, or in a table of a lake. One class a kind of place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from dpdist.errors import InvalidInput
+from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, RecordTable
+from dpdist.sources.column_types import ColumnType
+from dpdist.sources.file_listing import place_of
+from dpdist.sources.formats.csv_files import Csv
+from dpdist.sources.formats.csv_grammar import PLAIN, QUOTE, UTF_8, DecimalMark, Grammar, check_dates, is_encoding
+from dpdist.sources.formats.format_registry import format_of
+from dpdist.sources.formats.record_format import Format
+from dpdist.spec.tagged_unions import Family, SpecKind
+from dpdist.spec.value_types import PathText, SpecPart
+from dpdist.storage.objects import place_at
+
+
+class CsvDatesSpec(SpecPart):
+    """How dates and times are written in CSV files."""
+
+    form: str = Field(
+        alias="format",
+        description="the parts of a date or time: %Y (or %y, two digits), %m, %d, %j (the day of the year), %H, %M, %S, %f (a fraction of "
+        "a second), %z (the offset from UTC) and other ASCII text between them. The year is needed. A text of another form is a missing "
+        "value",
+        examples=["%d.%m.%Y"],
+    )
+
+    @field_validator("form")
+    @classmethod
+    def _says_which_day(cls, form: str) -> str:
+        check_dates(form)
+        return form
+
+
+class CsvSpec(SpecPart):
+    """How CSV files are written. One line is one record. Nothing is guessed from the values."""
+
+    delimiter: str = Field(",", description="the character between values", examples=[";"])
+    quoting: Literal["double", "none"] = Field(
+        "double",
+        description="'double': quotation marks (\") may stand around whole values and are closed on the same line; two of them inside are "
+        "a quotation mark. 'none': quotation marks are text like any other",
+        examples=["none"],
+    )
+    multiline: bool = Field(
+        False,
+        description="whether values in quotation marks may hold line ends. Files must then keep to RFC 4180: the run is refused at the "
+        "first line that does not",
+        examples=[True],
+    )
+    decimal: DecimalMark = Field(".", description="the mark before the decimals of numbers", examples=[","])
+    encoding: str = Field(
+        UTF_8,
+        description="the encoding of the text: utf-8, or one with a byte for each character",
+        examples=["windows-1252"],
+    )
+    dates: CsvDatesSpec | None = Field(
+        None,
+        description="how the dates and times of attributes with 'dates' are written. Default: as ISO 8601 says, such as 2026-09-01",
+        examples=[{"format": "%d.%m.%Y"}],
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_read(self) -> CsvSpec:
+        mark = self.delimiter
+        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in "\r\n\0+-" or mark == QUOTE:
+            raise ValueError(
+                "'delimiter' is one ASCII character that is no letter, digit, sign, quotation mark or line end, such as ';' or a tab"
+            )
+        if mark == self.decimal:
+            raise ValueError(
+                f"'delimiter' and 'decimal' are both {mark!r}; they must differ, so name the delimiter of the file"
+            )
+        if self.multiline and self.quoting == "none":
+            raise ValueError("'multiline' needs quotation marks around values, and 'quoting: none' has none; leave one out")
+        if not is_encoding(self.encoding):
+            raise ValueError(
+                "'encoding' is utf-8, or an encoding with a byte for each character such as latin-1 or windows-1252; save files in "
+                "others, such as UTF-16, as UTF-8"
+            )
+        return self
+
+    @property
+    def grammar(self) -> Grammar:
+        """As the readers know it."""
+        name = UTF_8 if self.encoding.lower().replace("_", "-") in (UTF_8, "utf8") else self.encoding
+        form = None if self.dates is None else self.dates.form
+        return Grammar(self.delimiter, self.quoting, self.multiline, self.decimal, name, form)
+
+
+class Location(SpecKind):
+    """Where records are. This one: wherever dp.run is given them."""
+
+    def check(self) -> None:
+        """Accept records that are somewhere. Raises: InvalidInput."""
+        if not self.key():
+            raise InvalidInput(
+                f"'records' names no place: give exactly one of {LOCATIONS.choice()}; a table is given as publish(table) or "
+                "dp.run(spec, records=table)"
+            )
+
+    def check_address(self) -> None:
+        """Accept a path, or a URL without credentials. Raises: InvalidInput."""
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return str(getattr(self, self.key(), "the records"))
+
+    @property
+    def grammar(self) -> Grammar:
+        """How CSV files are written."""
+        return PLAIN
+
+    @property
+    def csv_record(self) -> str | None:
+        """What is one record where the records are CSV, for readers; None where they are not, or nothing says."""
+        return None
+
+    @property
+    def format(self) -> Format | None:
+        """The format of a single file; None where it is no single file, or nothing says."""
+        return None
+
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable | None:
+        """The table that holds the records; None where files do.
+
+        Args:
+            folder: at which relative paths start.
+            types: of columns, as declared.
+        """
+        return None
+
+
+class WithCsv(Location):
+    """A place that may hold CSV files."""
+
+    csv: CsvSpec | None = Field(
+        None,
+        description="how CSV files are written. Default: values in UTF-8 with commas between them, and one line is one record",
+        examples=[{"delimiter": ";", "decimal": ","}],
+    )
+
+    @property
+    def grammar(self) -> Grammar:
+        return PLAIN if self.csv is None else self.csv.grammar
+
+
+class InFiles(WithCsv):
+    """Files, or folders of files."""
+
+    path: PathText = Field(
+        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files, or the URL of either at s3://, gs:// "
+        "or az://, or of a file at https://. With 'counts' also an array with an axis for each attribute: a .npy file or .zarr folder. "
+        "Folders may name columns (year=2026/branch=North). A relative path starts at the folder of the spec file. Credentials come from "
+        "the environment of the process and of the workers",
+        examples=["visitors.csv"],
+    )
+    header: tuple[str, ...] = Field(
+        (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
+    )
+
+    @model_validator(mode="after")
+    def _csv_of_csv(self) -> InFiles:
+        if self.csv is not None and not isinstance(self.format, Csv | None):
+            raise ValueError("'csv' belongs to CSV files; leave it out")
+        return self
+
+    def check_address(self) -> None:
+        place_of(self.path)
+
+    @property
+    def csv_record(self) -> str | None:
+        written = isinstance(self.format, Csv) or (self.format is None and self.csv is not None)
+        return self.grammar.record if written else None
+
+    @property
+    def format(self) -> Format | None:
+        return format_of(self.path)
+
+
+class InQuery(WithCsv):
+    """The result of a query."""
+
+    sql: str = Field(
+        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it in the database of 'connection', or without "
+        "one over files that it names, relative to the spec's folder. dpdist orders the rows by a digest of each row",
+        examples=["SELECT age, branch FROM 'visits/*.parquet' JOIN 'branches.csv' USING (id)"],
+    )
+    connection: str | None = Field(
+        None,
+        description="the environment variable that holds the address of the database, as $NAME. The address is postgresql://..., or the "
+        "path of a DuckDB database. The variable NAME_FILE may name a file that holds the address instead. Specs are public, so the "
+        "address, with its password, must not stand in one",
+        examples=["$SHOP_DATABASE"],
+    )
+
+    @model_validator(mode="after")
+    def _no_address(self) -> InQuery:
+        if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
+            raise ValueError(  # of all keys, so that what was found is not quoted: it may be a password
+                "specs are public: 'connection' is $NAME of an environment variable that holds the database's address"
+            )
+        return self
+
+    @property
+    def called(self) -> str:
+        return "the query's result"
+
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
+        connection = self.connection and self.connection.removeprefix("$")
+        return Query(self.sql, connection, folder, types, grammar=self.grammar)
+
+
+class InLake(Location):
+    """A table with snapshots."""
+
+    snapshot: int | None = Field(
+        None,
+        ge=0,
+        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest one when the release "
+        "first reads the table. The charge is bound to the snapshot, too",
+        examples=[42],
+    )
+
+
+class InDelta(InLake):
+    """A Delta table."""
+
+    delta: PathText = Field(
+        description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
+    )
+
+    def check_address(self) -> None:
+        place_of(self.delta)
+
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
+        return DeltaTable(place_at(self.delta, below=folder).location, self.snapshot)
+
+
+class InIceberg(InLake):
+    """An Iceberg table."""
+
+    iceberg: str = Field(
+        description="in place of 'path', an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
+        examples=["lake.shop.visits"],
+    )
+
+    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
+        return IcebergTable(self.iceberg, self.snapshot)
+
+
+LOCATIONS = Family(
+    InFiles,
+    InQuery,
+    InDelta,
+    InIceberg,
+    default=Location(),
+)
+"""The kinds of places that specs can name."""

@@ -1,0 +1,130 @@
+"""Sums of amounts: what is added up of the records that queries count, for sums themselves and for what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpdist.domain import Domain
+from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENT, SQUARE
+from dpdist.domain.spelling_suggestions import meant
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
+from dpdist.stability import Distance
+from dpdist.statistics.statistic import Beside, Quantity, Refusal, Statistic
+from dpdist.workloads.workload import Block, Workload
+
+SUM, COUNT, DEVIATIONS, SQUARES, PRODUCTS = "sum", "count", "deviations", "squares", "products"
+"""What the columns of the amounts say of an answer; deviations are those from the middle of the range."""
+_SAID = {PRESENT: COUNT, AMOUNT: SUM, DEVIATION: DEVIATIONS, SQUARE: SQUARES}
+
+
+@dataclass(frozen=True)
+class Shares(Quantity):
+    """The shares of records in every cell, where amounts divide them among the bins of their ranges.
+
+    Attributes:
+        shares: of a record, all together.
+        counts_records: whether the number of records is measured beside the sums.
+    """
+
+    shares: int
+    counts_records: bool
+
+    def stability(self, moved: Distance) -> Distance:
+        return replace(moved, records=moved.records * self.shares, signed=True)
+
+    def refuses(self, beside: Beside) -> Refusal | None:
+        """Totals are bounded where persons are told apart, and a series adds up one column alone."""
+        if beside.bounded is not None and not beside.apart:
+            return ("sums",), (
+                f"'most_per_person' of {beside.bounded!r} bounds the total of a person: name the 'column' that identifies persons under "
+                "'records: person', or leave it out"
+            )
+        if beside.bounded is not None and beside.non_negative:
+            return ("sums",), (
+                "'non_negative' fits cells, and where 'most_per_person' bounds totals the cells of the ends may be negative: leave one out"
+            )
+        if beside.series and len({each if each and each[0] == SUM else None for each in beside.statistics}) > 1:
+            return ("sums",), (
+                "where filters add up amounts, every group of the workload asks for the 'sum' of the same column, whose steps are all that "
+                "is counted: make a release of its own for counts, means and other columns"
+            )
+        return super().refuses(beside)
+
+
+class SumStatistic(Statistic):
+    """The sum of a column."""
+
+    name = SUM
+    of = ((AMOUNT,),)
+    asks = "asks for the sum of these amounts (a name under 'sums') over the records that each query counts, in place of their number"
+    plural = "sums"
+
+
+def sums_of(counts: Workload, domain: Domain, statistic: Statistic, names: Sequence[str], *, scaled: bool) -> Workload:
+    """What is added up for a statistic of columns of amounts over the records that queries count.
+
+    Args:
+        counts: the queries, over the domain without columns of amounts.
+        scaled: whether an error as large as the largest amount, or the largest average of a person, weighs as much as one of a record.
+    Raises: InvalidInput for a column that is not declared.
+    """
+    axes = [_place(domain, name) for name in names]
+    blocks = []
+    for block in counts.blocks:
+        for of in statistic.of:
+            values = {axis: _values(domain, axis, each) for axis, each in zip(axes, of, strict=True)}
+            told = {name: _SAID[each] for name, each in zip(names, of, strict=True) if each != PRESENT}
+            what = PRODUCTS if len(told) > 1 else next(iter(told.values()), COUNT)
+            title = f"{what} of {' and '.join(told or names)}"
+            said = {axis: (_SAID[each],) for axis, each in zip(axes, of, strict=True)}
+            found = _lifted(block, title, dict(sorted(values.items())), said, domain)
+            largest = float(np.prod([np.abs(each).max() for each in values.values()]))
+            blocks.append(replace(found, weight=found.weight * (1.0 / largest)) if scaled else found)
+    return Workload(domain, tuple(blocks))
+
+
+def _place(domain: Domain, name: str) -> int:
+    """The axis of a column of amounts. Raises: InvalidInput."""
+    for axis, each in enumerate(domain.attributes):
+        if each.name == name and each.amounts is not None:
+            return axis
+    declared = [each.name for each in domain.amounts]
+    raise InvalidInput(
+        f"there are no amounts {name!r} to add up{meant(name, declared)}; declared under 'sums' are {', '.join(declared) or 'none'}"
+    )
+
+
+def _values(domain: Domain, axis: int, what: str) -> Matrix:
+    """What a record in each bin of a column adds to a sum: nothing where it has no amount."""
+    attribute = domain.attributes[axis]
+    assert attribute.amounts is not None
+    values = np.zeros(attribute.size)
+    values[: attribute.amounts.bins] = attribute.amounts.values(what)
+    return values
+
+
+def _lifted(block: Block, title: str, values: dict[int, Matrix], said: dict[int, tuple[str]], domain: Domain) -> Block:
+    """The queries of a block, each record times what it has in the bins of columns of amounts."""
+    rows: list[Operator] = [Dense(each[None, :]) for each in values.values()]
+    places, words = tuple(values), tuple(said[axis] for axis in values)
+    if any(isinstance(factor, Tall) for factor in block.factors):
+        raise InvalidInput("sums and means are not asked of rows in a .zarr file or of many rows; write them as .npy")
+    if block.axes == (0,) and block.separable and isinstance(block.factors[0], Total):
+        return Block(title, places, tuple(rows), words, block.weight)
+    single = block.labels[0] == (block.name,)  # one question that is called by its own words
+    whole_title = f"{title}{',' if single else ' by'} {block.name}"
+    axes = (*block.axes, *places)
+    if not block.separable:
+        whole = Kronecker([block.factors[0], *rows])
+        told = tuple(f"{title}, {label}" for label in block.labels[0])
+        return replace(block, name=whole_title, axes=axes, factors=(whole,), labels=(told,))
+    names = (*block.names, *(domain.names[axis] for axis in places)) if block.names else ()
+    scales = (*block.scales, *(None for _ in places)) if block.scales else ()
+    labels = ((whole_title,) if single else block.labels[0], *block.labels[1:], *words)
+    return replace(
+        block, name=whole_title, axes=axes, factors=(*block.factors, *rows), labels=labels, scales=scales, names=names
+    )

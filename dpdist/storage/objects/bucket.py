@@ -1,0 +1,302 @@
+"""A place in an object store, or on a web server that is only read: the only user of obstore."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import mmap
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import obstore
+import obstore.exceptions
+import obstore.store
+
+from dpdist.errors import StoreError
+from dpdist.storage.objects.storage_location import Denied, Entry, Place, Seen
+
+DELETED_AT_ONCE = 1000
+"""Objects that one request deletes, as many as S3 takes."""
+WINDOW_BYTES = 8 * 2**20
+"""What one request brings of an object that is read from end to end, or by ranges."""
+ONE_REQUEST = 2**30
+"""Bytes of an object that is sent by one request, which is whole or not there. Of a larger one a kill may leave parts that nobody lists."""
+PART_BYTES = 2**24
+PROBED = b"\n"
+PROBE = ".dpdist-probe-"
+"""How the names of objects begin that only show that one can write."""
+_PATIENCE = "30 minutes"
+"""For one request, if the environment does not say (``AWS_TIMEOUT``): a gigabyte takes a while."""
+_CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_excludes", "proxy_url", "timeout")
+"""What the environment may say of connections to S3, as AWS_ALLOW_HTTP and so on."""
+_SETTINGS = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
+"""How the names begin of what obstore takes from the environment."""
+_BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5)}
+
+
+@dataclass(frozen=True)
+class Bucket(Place):
+    """A prefix of an object store, or one object of it.
+
+    Attributes:
+        root: the URL that a client is made for; the place is below it.
+        briefly, checksums: as in ``place_at``.
+    """
+
+    root: str
+    briefly: bool = False
+    checksums: bool = False
+    ahead_bytes = WINDOW_BYTES
+
+    def __reduce__(self) -> tuple[type[Bucket], tuple[Any, ...]]:  # without the client, which holds credentials
+        return Bucket, (self.location, self.called, self.root, self.briefly, self.checksums)
+
+    @property
+    def given(self) -> str:
+        """The URL."""
+        return self.location
+
+    @property
+    def parent(self) -> Bucket:
+        url = self.location.rpartition("/")[0]
+        return Bucket(url, url, url, self.briefly, self.checksums)
+
+    def __truediv__(self, name: str) -> Bucket:
+        url = f"{self.location}/{name}"
+        return Bucket(url, url, self.root, self.briefly, self.checksums)
+
+    def verbatim(self) -> Bucket:
+        scheme, _, rest = self.location.partition("://")
+        return replace(self, root=f"{scheme}://{rest.partition('/')[0]}")
+
+    @property
+    def _cure(self) -> str:
+        web = urlsplit(self.location)
+        if web.scheme != "https":
+            return "check the bucket, its credentials and rights, and run again: nothing is charged twice"
+        server = web.netloc.rpartition("@")[2]
+        return (
+            f"check that the server {server} answers, has the file, and shows a certificate that this machine trusts, and run again: "
+            "nothing is charged twice"
+        )
+
+    def claim(self) -> None:
+        _ = self._client
+
+    def seen(self, name: str = "") -> Seen:
+        with self.refusing("read", name):
+            found = obstore.head(self._client, self._key(name))
+        tag, size = found["e_tag"], int(found["size"])
+        return Seen(size, f"{size} {tag} {found['version']} {found['last_modified']}" if tag else None)
+
+    def read(self, name: str = "") -> Any:
+        with self.refusing("read", name):
+            return obstore.get(self._client, self._key(name)).bytes()
+
+    def read_range(self, name: str, start: int, length: int) -> Any:
+        if not length:
+            return b""
+        with self.refusing("read", name):
+            return obstore.get_range(self._client, self._key(name), start=start, length=length)
+
+    def chunks(self, size: int, name: str = "") -> Iterator[bytes]:
+        held = bytearray()
+        with self.refusing("read", name):
+            for part in obstore.get(self._client, self._key(name)).stream(min_chunk_size=max(size, WINDOW_BYTES)):
+                held += bytes(part)
+                while len(held) >= size:
+                    yield bytes(held[:size])
+                    del held[:size]
+        if held:
+            yield bytes(held)
+
+    def digest(self, name: str = "") -> tuple[str, int, str | None]:
+        digest, size = hashlib.sha256(), 0
+        with self.refusing("read", name):
+            found = obstore.get(self._client, self._key(name))
+            for part in found.stream():
+                digest.update(part)
+                size += len(part)
+        return digest.hexdigest(), size, found.meta["e_tag"]
+
+    def write(self, name: str, data: Any, *, lasting: bool = False) -> str | None:
+        # an object store confirms a write when it is durable
+        with self.refusing("written", name):
+            return obstore.put(self._writer(data), self._key(name), data)["e_tag"]
+
+    def create(self, name: str, data: bytes, *, lasting: bool = False) -> bool:
+        with self.refusing("written", name):
+            try:
+                obstore.put(self._writer(data), self._key(name), data, mode="create")
+            except (FileExistsError, obstore.exceptions.AlreadyExistsError):
+                return False
+        return True
+
+    def delete(self, names: Sequence[str]) -> None:
+        keys = [self._key(name) for name in names]
+        for start in range(0, len(keys), DELETED_AT_ONCE):
+            some = keys[start : start + DELETED_AT_ONCE]
+            with self.refusing("deleted", names[start]):
+                try:
+                    obstore.delete(self._client, some)
+                except FileNotFoundError:
+                    for key in some:
+                        with suppress(FileNotFoundError):
+                            obstore.delete(self._client, key)
+
+    def remove(self, name: str = "", *, first: Sequence[str] = ()) -> None:
+        names = [name] if self.exists(name) else sorted(each.name for each in self.entries(name))
+        records = [each for each in names if each.rpartition("/")[2] in first]
+        self.delete(records)
+        self.delete(sorted(set(names) - set(records)))
+
+    def entries(self, name: str = "") -> Iterator[Entry]:
+        start = len(self._key(""))
+        start += bool(start)
+        with self.refusing("listed", name):
+            for page in obstore.list(self._client, prefix=self._key(name) or None):
+                for each in page:
+                    yield Entry(each["path"][start:], int(each["size"]), each["e_tag"], str(each["last_modified"]))
+
+    def folders(self, name: str = "") -> list[str]:
+        with self.refusing("listed", name):
+            found = obstore.list_with_delimiter(self._client, prefix=self._key(name) or None)["common_prefixes"]
+        return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in found)
+
+    def sync(self, name: str = "") -> None:
+        """Nothing: an object store confirms each write when it is durable."""
+
+    def check_writable(self) -> None:
+        with self._probed() as (name, _):
+            self.digest(name)
+
+    @contextmanager
+    def copied(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
+            self.download(Path(scratch) / "copy")
+            yield Path(scratch) / "copy"
+
+    def download(self, folder: Path) -> None:
+        """Copy everything into a new folder. Raises: StoreError when there is nothing, or a name leads out of it."""
+        folder.mkdir(parents=True)
+        names = [each.name for each in self.entries()]
+        if not names:
+            raise StoreError(f"there is nothing at {self.called}; give the URL of a published release")
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("wb") as file:
+                for part in self.chunks(WINDOW_BYTES, name):
+                    file.write(part)
+
+    def zarr(self, name: str = "") -> Any:
+        import zarr
+
+        url = f"{self.location}/{name}" if name else self.location
+        return zarr.storage.ObjectStore(_client_of(url, self.briefly, _settings()))
+
+    def upload(self, name: str, data: bytes | mmap.mmap, *, md5_tags: bool = False) -> str | None:
+        """Write an object; returns the tag that the store gave it. It is not read again: the store checks it against its MD5.
+
+        Args:
+            md5_tags: the store's tags are known to be MD5 sums, so this one must be.
+        Raises: StoreError when it cannot be written, or something else arrived.
+        """
+        with self.refusing("written", name):
+            if len(data) <= ONE_REQUEST:
+                sent = hashlib.md5(data, usedforsecurity=False)
+                target, expected = self._confirming(sent.digest(), patience=_PATIENCE), sent.hexdigest()
+                tag = obstore.put(target, self._key(name), data, use_multipart=False)["e_tag"]
+            else:
+                tag = obstore.put(self._client, self._key(name), data, use_multipart=True, chunk_size=PART_BYTES)["e_tag"]
+                expected = _tag_of_parts(data)
+        if md5_tags and (tag or "").strip('"') != expected:
+            raise StoreError(
+                f"{self.called}: {name} arrived altered; check the network and run again: nothing is charged twice"
+            )
+        return tag
+
+    def has_md5_tags(self) -> bool:
+        """Write an object and remove it; whether its tag was the MD5 of its bytes: not where a store encrypts by keys of its own."""
+        with self._probed() as (_, tag):
+            return (tag or "").strip('"') == hashlib.md5(PROBED, usedforsecurity=False).hexdigest()
+
+    @contextmanager
+    def _probed(self) -> Iterator[tuple[str, str | None]]:
+        """The name and the tag of an object that is there meanwhile."""
+        name = f"{PROBE}{uuid.uuid4().hex[:12]}"
+        tag = self.upload(name, PROBED)
+        try:
+            yield name, tag
+        finally:
+            self.delete([name])
+
+    @cached_property
+    def _client(self) -> Any:
+        return _client_of(self.root, self.briefly, _settings())
+
+    def _writer(self, data: Any) -> Any:
+        """The client that these bytes are written by: obstore sends headers of its clients only."""
+        return self._confirming(hashlib.md5(data, usedforsecurity=False).digest()) if self.checksums else self._client
+
+    def _confirming(self, md5: bytes, patience: str | None = None) -> Any:
+        """A client that tells the store the MD5 of what it sends."""
+        known = {name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ}
+        given = {} if patience is None else {"timeout": patience}
+        headers = {"content-md5": base64.b64encode(md5).decode()}
+        return _opened(
+            self.root, client_options={**given, **known, "default_headers": headers}
+        )  # these hide the environment's
+
+    def _key(self, name: str) -> str:
+        own = self.location[len(self.root) + 1 :]
+        return f"{own}/{name}" if own and name else own or name
+
+    @contextmanager
+    def refusing(self, done: str, name: str = "") -> Iterator[None]:
+        """What the object store refuses is a StoreError: obstore has errors of its own."""
+        try:
+            yield
+        except obstore.exceptions.InvalidPathError:
+            raise StoreError(f"{self.called} holds an object whose name is not a path below it; remove it") from None
+        except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
+            raise Denied(str(self.told(done, error, name))) from None
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise self.told(done, error, name) from None
+
+
+def _settings() -> tuple[tuple[str, str], ...]:
+    """What the environment says of object stores now."""
+    return tuple(sorted(each for each in os.environ.items() if each[0].startswith(_SETTINGS)))
+
+
+@lru_cache(maxsize=64)
+def _client_of(url: str, briefly: bool, settings: tuple[tuple[str, str], ...]) -> Any:
+    """The client of a URL, made once for what the environment says: making one takes some milliseconds."""
+    return _opened(url, retry_config=_BRIEFLY) if briefly else _opened(url)
+
+
+def _opened(url: str, **options: Any) -> Any:
+    try:
+        return obstore.store.from_url(url, **options)
+    except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know
+        raise StoreError(
+            f"{url!r} is not the URL of an object store ({type(error).__name__}); give s3://bucket/prefix or a folder"
+        ) from None
+
+
+def _tag_of_parts(data: bytes | mmap.mmap) -> str:
+    """What S3 calls an object that was sent in parts: the MD5 of their MD5 sums, and their number."""
+    sums = [
+        hashlib.md5(data[start : start + PART_BYTES], usedforsecurity=False).digest()
+        for start in range(0, len(data), PART_BYTES)
+    ]
+    return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"

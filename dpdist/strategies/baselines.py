@@ -1,0 +1,128 @@
+"""Strategies that need no search: cells, their trees and wavelets, and the queries themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from dpdist.domain import sizes_of
+from dpdist.errors import InvalidInput
+from dpdist.measurement.integer_measurement import Norm
+from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
+from dpdist.operators.range_operators import tree_ranges
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
+from dpdist.strategies.representations import DenseStrategy, DirectStrategy
+from dpdist.strategies.strategy import CLOSED_FORM, UNIT_VARIANCE, queries_of
+from dpdist.workloads import Workload
+
+BRANCHINGS = (2, 4, 8, 16)
+
+
+def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> DenseStrategy:
+    """The identity strategy, A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise.
+
+    Args:
+        n: number of cells.
+        workload: gives the cost, (m, n).
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    """
+    (n,) = sizes_of(n)
+    cost = None if workload is None else workload.operator.frobenius_squared * UNIT_VARIANCE[norm]
+    return DenseStrategy("identity", Identity(n), cost, None, CLOSED_FORM, norm=norm)
+
+
+def wavelet(
+    shape: int | Sequence[int], workload: Workload | None = None, *, ordered: Sequence[bool] | None = None, norm: Norm = "l2"
+) -> DenseStrategy:
+    """The strategy of Haar wavelet coefficients along each ordered attribute, and their products over several attributes.
+
+    Args:
+        shape: sizes of the attributes.
+        workload: gives the cost, and which attributes are ordered.
+        ordered: which attributes have an order; the others are measured value by value, as in Privelet+.
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    Source: Xiao, Wang, Gehrke 2010 (Privelet).
+    """
+    return attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
+
+
+def nodes(workload: Workload) -> int:
+    """Rows of the largest of the trees that ``hierarchical`` compares for a workload."""
+    return max(math.prod(len(tree_ranges(size, b)) for size in workload.domain.shape) for b in BRANCHINGS)
+
+
+def hierarchical(
+    shape: int | Sequence[int],
+    workload: Workload | None = None,
+    *,
+    branching: int | None = 2,
+    ordered: Sequence[bool] | None = None,
+    norm: Norm = "l2",
+) -> DenseStrategy:
+    """The strategy that counts the nodes of a tree along each ordered attribute, and every combination of nodes over several.
+
+    Args:
+        shape: sizes of the attributes.
+        workload: gives the cost, and which attributes are ordered.
+        branching: children of a node; None takes the best of 2, 4, 8 and 16 for the workload (Qardaji, Yang, Li 2013).
+        ordered: which attributes have an order; the others are measured value by value.
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    Source: Hay, Rastogi, Miklau, Suciu 2010; Qardaji, Yang, Li 2013.
+    """
+    if branching is None:
+        if workload is None:
+            raise InvalidInput("the best branching depends on the queries: give the workload, or a branching")
+        every = [hierarchical(shape, workload, branching=b, ordered=ordered, norm=norm) for b in BRANCHINGS]
+        return min(every, key=lambda strategy: strategy.workload_cost or math.inf)
+    tree = partial(Tree, branching=branching)
+    return attribute_by_attribute("hierarchical", tree, shape, workload, ordered, norm)
+
+
+def attribute_by_attribute(
+    name: str,
+    along: Callable[[int], Operator],
+    shape: int | Sequence[int],
+    workload: Workload | None,
+    ordered: Sequence[bool] | None,
+    norm: Norm,
+) -> DenseStrategy:
+    """``along(size)`` for each ordered attribute, the identity for each other one; cost when a workload is given."""
+    shape = sizes_of(shape)
+    if workload is not None and shape != workload.domain.shape:
+        raise InvalidInput(f"a strategy over {shape} does not fit a workload over {workload.domain.shape}")
+    if ordered is None:
+        ordered = [not a.categories for a in workload.domain.attributes] if workload is not None else [True] * len(shape)
+    if len(ordered) != len(shape):
+        raise InvalidInput(f"'ordered' names {len(ordered)} attributes, the shape has {len(shape)}")
+    factors = [along(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)]
+    strategy = DenseStrategy(name, factors[0] if len(factors) == 1 else Kronecker(factors), solve=CLOSED_FORM, norm=norm)
+    return strategy if workload is None else replace(strategy, workload_cost=strategy.cost(workload))
+
+
+def gaussian(workload: Workload) -> DirectStrategy:
+    """The Gaussian mechanism: cost m * (largest L2 column norm of W)^2.
+
+    Args:
+        workload: the queries, (m, n).
+    Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006.
+    """
+    return _direct(GAUSSIAN, workload)
+
+
+def laplace(workload: Workload) -> DirectStrategy:
+    """The Laplace mechanism: cost 2 m * (largest L1 column norm of W)^2.
+
+    Args:
+        workload: the queries, (m, n).
+    Source: Dwork, McSherry, Nissim, Smith 2006.
+    """
+    return _direct(LAPLACE, workload)
+
+
+def _direct(kind: Kind, workload: Workload) -> DirectStrategy:
+    operator = queries_of(workload).operator
+    sensitivity = operator.l1_sensitivity if kind is LAPLACE else operator.l2_sensitivity
+    cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[kind.norm]
+    return DirectStrategy(kind.value, operator, cost, None, CLOSED_FORM, kind.norm)

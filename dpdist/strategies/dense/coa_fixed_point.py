@@ -1,0 +1,391 @@
+"""Certified optimum for full-rank grams: accelerated fixed point in the logarithm of the dual weights.
+
+The map v <- v * diag X(v) (Denisov et al. 2022) is over-relaxed and Anderson-accelerated. The upper bound is taken
+after rescaling X to unit diagonal: its error is second order in v, so that a certificate comes long before v settles.
+A gram that is symmetric under reversal of its cells splits into two of half the size; one whose inverse is tridiagonal
+(``chain.py``) needs n^2 operations a step.
+
+The first steps need no certificate: they are taken in single precision, or, on chains, without eigenvectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.arrays import lapack
+from dpdist.operators import Matrix
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.dense.block_diagonal import Spectrum, Split, decomposed, mean_square, split_of
+from dpdist.strategies.dense.coa_barrier import conjugate_gradients
+from dpdist.strategies.dense.trace_problem import EPSILON, Chain, FullRankProblem
+from dpdist.strategies.linear_algebra import Array
+from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, proven_root_trace
+
+MEMORY = 5
+RELAXATION = 2.6
+"""Measured on the grams of benchmarks/optimisers.py: 36 eigen-decompositions in all at 256 cells, 2.2 takes 37 and 1.4 about 45."""
+SLACK = 3.0
+"""Gap of the rescaled strategy over the mean squared residual, before it is known."""
+SINGLE_CELLS = 200
+"""Cells from which single precision saves time."""
+CHAIN_GOAL = 1e-3
+"""Predicted gap, in tolerances, at which the steps of a chain end: they cost next to nothing."""
+SINGLE_GOAL = 2.0
+"""Predicted gap, in square roots of the tolerance, at which Newton steps end: the last one leaves about 0.05 of its square."""
+FORCING = 0.1
+"""Largest relative residual of the conjugate gradients of a Newton step."""
+INNER_STEPS = 12
+SINGLE_BLUR = 0.05
+"""Largest relative change of the smallest eigenvalue by rounding in single precision that still leaves it worth a step."""
+START_ROUNDS, START_PRODUCTS = 2, 5
+"""Steps of the start for grams that are nearly diagonal, and products with a vector in each."""
+START_TRUST = 0.15
+"""Largest share of the second-order terms at which that start is believed: 0.03 to 0.07 where it helps, above 2 where it does not."""
+START_FLOOR = 0.05
+"""Least share of a diagonal entry that the leading eigenvector leaves."""
+LARGEST_STEP = 2.0
+"""Of a Newton step, in the logarithm of a weight."""
+
+Told = Callable[[float, float, Matrix], None]
+"""Takes the cost, the gap and the weights of a step."""
+
+
+class Path:
+    """The last points of a fixed-point iteration and their residuals, and where Anderson's mixture of them leads."""
+
+    def __init__(self) -> None:
+        self.points: list[Matrix] = []
+        self.residuals: list[Matrix] = []
+
+    def add(self, point: Matrix, residual: Matrix) -> None:
+        """Note a point; the oldest is forgotten."""
+        self.points.append(point)
+        self.residuals.append(residual)
+        del self.points[: -MEMORY - 1], self.residuals[: -MEMORY - 1]
+
+    def accelerated(self) -> Matrix:
+        """The next point of the over-relaxed Anderson iteration (type II, memory ``MEMORY``)."""
+        step = RELAXATION * self.residuals[-1]
+        if len(self.points) > 1:
+            moved = np.diff(np.array(self.points), axis=0).T
+            changed = np.diff(np.array(self.residuals), axis=0).T
+            mix = lapack.lstsq(changed, self.residuals[-1], cond=1e-8)[0]
+            step = step - (moved + RELAXATION * changed) @ mix
+        return np.asarray(self.points[-1] + np.clip(step, -5.0, 5.0))
+
+
+def takes_newton_steps(split: Split) -> bool:
+    """Whether a gram is large enough for steps in single precision, and no chain, which needs less."""
+    return split.chain is None and split.multiplicity.size >= SINGLE_CELLS
+
+
+def chain_steps(chain: Chain, log_weight: Matrix, *, tolerance: float, limit: int, told: Told) -> Matrix:
+    """Weights of a chain near the optimum."""
+    path, smallest, since = Path(), np.inf, 0
+    for _ in range(limit):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            diagonal = chain.root_diagonal(np.exp(log_weight))
+        if not (diagonal > 0).all():  # pivots lost to rounding
+            break
+        factor = float(diagonal.sum() / np.exp(log_weight).sum())
+        log_weight = log_weight + 2.0 * math.log(factor)
+        weight = np.exp(log_weight)
+        residual = np.log(diagonal * factor / weight)
+        path.add(log_weight, residual)
+        told(float(np.exp(residual.max()) * weight.sum()), np.inf, weight)
+        predicted = SLACK * float(weight @ residual**2 / weight.sum())
+        since = 0 if predicted < 0.5 * smallest else since + 1
+        smallest = min(smallest, predicted)
+        log_weight = path.accelerated()
+        if predicted <= CHAIN_GOAL * tolerance or since > MEMORY:
+            break
+    return log_weight
+
+
+def nearly_diagonal_start(gram: Array, dual: Matrix) -> Matrix:
+    """Weights nearer to the optimum than given ones where K is a diagonal, its leading eigenvector and little else; else the given ones.
+
+    To second order in the rest E of K = D + lambda u u' + E, with a = diag(D)^1/2,
+
+        diag K^1/2  =  a - sum_j (E_ij / (a_i + a_j))^2 / (2 a_i) + lambda^1/2 u o u,
+
+    which the fixed point takes for the next weights: n^2 operations. Sums of random cells are such grams, ranges are not.
+    """
+    small, given = linear_algebra.single(gram), dual
+    xp = linear_algebra.namespace(small)
+    for _ in range(START_ROUNDS):
+        root = linear_algebra.like(small, np.sqrt(dual))
+        scaled = small * root
+        scaled *= root[:, None]
+        vector = linear_algebra.on_host(xp.sum(scaled, axis=0)).astype(np.float64)
+        for _ in range(START_PRODUCTS):
+            vector = linear_algebra.times(scaled, (vector / np.linalg.norm(vector)).astype(np.float32)).astype(np.float64)
+        size = float(np.linalg.norm(vector))
+        vector /= size
+        leading = size * vector**2
+        whole = linear_algebra.diagonal(scaled).astype(np.float64)
+        own = np.sqrt(np.maximum(whole - leading, START_FLOOR * whole))
+        axis, halves = linear_algebra.like(small, vector), linear_algebra.like(small, own)
+        scaled -= linear_algebra.like(small, size * vector)[:, None] * axis
+        scaled /= halves[:, None] + halves
+        scaled *= scaled
+        missing = linear_algebra.on_host(xp.sum(scaled, axis=1)) - linear_algebra.diagonal(scaled)
+        less = missing / (2.0 * own)
+        found = np.maximum(own - less, 0.5 * own) + math.sqrt(size) * vector**2
+        if less.sum() > START_TRUST * found.sum():
+            return given
+        dual = found
+    return dual
+
+
+def single_steps(split: Split, log_weight: Matrix, *, tolerance: float, limit: int, told: Told) -> tuple[Matrix, int, float]:
+    """Weights near the optimum by Newton steps in single precision, the steps, and the products in them."""
+    grams = [linear_algebra.single(part.gram) for part in split.parts]
+    smallest, steps, products = np.inf, 0, 0.0
+    while steps < limit:
+        spectra: list[Spectrum] = []
+        diagonal = np.zeros(log_weight.size)
+        for part, gram in zip(split.parts, grams, strict=True):
+            values, vectors = decomposed(gram, np.exp(0.5 * log_weight[part.cells]))
+            roots = np.sqrt(np.maximum(values.astype(np.float64), linear_algebra.SINGLE_EPSILON * float(values[-1])))
+            spectra.append((roots, vectors))
+            diagonal[part.cells] += linear_algebra.weighted_rows(vectors, roots)
+        steps += 1
+        factor = float(diagonal.sum() / (split.multiplicity @ np.exp(log_weight)))
+        log_weight = log_weight + 2.0 * math.log(factor)
+        weight = np.exp(log_weight)
+        residual = np.log(diagonal * factor / (weight * split.multiplicity))
+        told(float(np.exp(residual.max())) * float(split.multiplicity @ weight), np.inf, weight)
+        predicted = SLACK * mean_square(split, weight, residual)
+        move, used = newton_step(split, spectra, diagonal, residual, forcing_of(predicted, tolerance))
+        products += used
+        log_weight = log_weight + move
+        enough = predicted <= SINGLE_GOAL * math.sqrt(tolerance) or predicted > 0.5 * smallest
+        if enough or any(_blurred(roots, tolerance) for roots, _ in spectra):
+            break
+        smallest = predicted
+    return log_weight, steps, products
+
+
+def _blurred(roots: Matrix, tolerance: float) -> bool:
+    """Whether a second step in single precision would find little but rounding.
+
+    Eigenvalues change by eps times the largest: the smallest by too much, or the mean root by more than the tolerance lets it.
+    """
+    rounding = linear_algebra.SINGLE_EPSILON * float(roots.max()) ** 2
+    mean = rounding * float((1.0 / roots).sum() / roots.sum())
+    return rounding > SINGLE_BLUR * float(roots.min()) ** 2 or mean**2 > tolerance
+
+
+def forcing_of(predicted: float, tolerance: float) -> float:
+    """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows."""
+    left, allowed = math.sqrt(predicted / SLACK), 0.15 * math.sqrt(0.3 * tolerance / max(predicted, tolerance))
+    return min(FORCING, max(left, allowed))
+
+
+def newton_step(
+    split: Split, spectra: Sequence[Spectrum], diagonal: Matrix, residual: Matrix, forcing: float
+) -> tuple[Matrix, float]:
+    """The step of the logarithms of the weights, and the products that it took, in those of all cells in double precision."""
+    parts = []
+    for part, (s, u) in zip(split.parts, spectra, strict=True):
+        turned = linear_algebra.single(u.T)
+        roots = linear_algebra.like(turned, s)
+        parts.append((part.cells, turned, roots[:, None] * roots / (roots[:, None] + roots)))
+
+    def apply(direction: Matrix) -> Matrix:
+        out = np.zeros(direction.size)
+        for cells, turned, coefficients in parts:
+            inner = (turned * linear_algebra.like(turned, direction[cells])) @ turned.T
+            inner *= coefficients
+            out[cells] += linear_algebra.column_products(turned, inner @ turned)
+        return out
+
+    move, used = conjugate_gradients(apply, diagonal * residual, 0.5 * diagonal, forcing=forcing, cap=INNER_STEPS)
+    share = sum((part.cells.size / sum(split.multiplicity)) ** 3 for part in split.parts)
+    return np.clip(move, -LARGEST_STEP, LARGEST_STEP), used * share
+
+
+PATIENCE = 12
+"""Iterations without progress of the gap before the solver hands over."""
+SINGLE_SHARE = 0.6
+"""Time of an eigen-decomposition in single precision over one in double precision (benchmarks/optimisers.py)."""
+CHAIN_SHARE = 0.3
+"""Time of a tridiagonal eigen-decomposition over that of a full one."""
+
+
+@dataclass
+class _Best:
+    """The best certificate met so far, and the strategy that attains it.
+
+    ``slack``: gap of the rescaled strategy over the mean squared residual; it says when a certificate is worth its product.
+    ``squares``: by what the diagonal of X(v) is divided: all of it by its largest entry, or each entry by itself.
+    """
+
+    lower: float = 0.0
+    upper: float = np.inf
+    weight: Matrix | None = None
+    squares: Matrix | None = None
+    spectra: tuple[Spectrum, ...] = ()
+    slack: float = SLACK
+
+    def offer(self, upper: float, weight: Matrix, squares: Matrix, spectra: tuple[Spectrum, ...]) -> None:
+        """Take over a strategy if it is better."""
+        if upper < self.upper:
+            self.upper, self.weight, self.squares, self.spectra = upper, weight, squares, spectra
+
+    def certify(
+        self, upper: float, weight: Matrix, ratio: Matrix, spectra: tuple[Spectrum, ...], second_order: float
+    ) -> None:
+        """Take over a rescaled strategy if it is better, and learn from it."""
+        self.slack = max(upper / self.lower - 1.0, 0.0) / max(second_order, EPSILON)
+        self.offer(upper, weight, ratio, spectra)
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.lower - 1.0 if self.lower > 0 else np.inf
+
+
+class _Record:
+    """The steps of a solve, reported as they are taken, and the work in them: a decomposition of all parts counts as ``size``."""
+
+    def __init__(self, problem: FullRankProblem, split: Split, on_step: OnStep) -> None:
+        self.problem, self.split, self.on_step = problem, split, on_step
+        self.history: list[Step] = []
+        self.size = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
+        self.eighs, self.products = 0.0, 0.0
+
+    def add(self, cost: float, gap: float, weight: Matrix) -> None:
+        """Note a step: costs are those of the scaled problem."""
+        checkpoint = self.problem.expand(_unfold(weight, self.split, self.problem.cells))
+        self.history.append(Step(len(self.history) + 1, cost * self.problem.scale, gap, checkpoint=checkpoint))
+        self.on_step(self.history[-1])
+
+    def solve(self, stop: Stop) -> Solve:
+        """The record as it is kept."""
+        last, history = self.history[-1].checkpoint, tuple(self.history)
+        return Solve("dual fixed point", stop, history, last, round(self.eighs, 2), round(self.products, 2))
+
+
+def solve(
+    problem: FullRankProblem, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
+) -> tuple[Matrix, float, float, Solve]:
+    """The optimal strategy of a full-rank problem.
+
+    Returns: A over the kept cells; its cost and the lower bound, both of the scaled problem; the record.
+    """
+    split = split_of(problem.gram, problem.chain)
+    dual = problem.initial_dual if start is None else start
+    if start is None and takes_newton_steps(split):
+        dual = nearly_diagonal_start(problem.gram, dual)
+    log_weight = np.log(_fold(dual, split))
+    best, path, since = _Best(), Path(), 0
+    record = _Record(problem, split, on_step)
+    stop: Stop = "iteration limit"
+    if start is None:
+        log_weight = _first_steps(split, log_weight, record, tolerance=tolerance, limit=max_iterations - 1)
+    while len(record.history) < max_iterations:
+        spectra, proven = _spectra(split, np.exp(log_weight))
+        best.lower = max(best.lower, proven**2 / float(split.multiplicity @ np.exp(log_weight)))
+        log_weight, spectra = _balanced(split, log_weight, spectra)
+        weight = np.exp(log_weight)
+        record.eighs += record.size if split.chain is None else CHAIN_SHARE
+        ratio = _diagonal(split, spectra, weight)
+        residual, previous = np.log(ratio), best.gap
+        second_order = mean_square(split, weight, residual)
+        largest = float(ratio.max())
+        best.offer(largest * sum(float(s.sum()) for s, _ in spectra), weight, np.full(ratio.size, largest), spectra)
+        if best.slack * second_order <= 4.0 * tolerance:
+            record.products += record.size if split.chain is None else CHAIN_SHARE
+            best.certify(_unit_diagonal_cost(split, spectra, weight, ratio), weight, ratio, spectra, second_order)
+        record.add(best.upper, best.gap, weight)
+        if best.gap <= tolerance:
+            stop = "converged"
+            break
+        since = 0 if best.gap < 0.9 * previous or not np.isfinite(previous) else since + 1
+        if since >= PATIENCE:
+            stop = "stalled"
+            break
+        path.add(log_weight, residual)
+        if since == 0 and takes_newton_steps(split):
+            forcing = forcing_of(SLACK * second_order, tolerance)
+            move, used = newton_step(split, spectra, ratio * weight * split.multiplicity, residual, forcing)
+            log_weight, record.products = log_weight + move, record.products + used
+        else:
+            log_weight = path.accelerated()
+        del spectra  # only the best strategy's eigenvectors stay in memory
+    assert best.weight is not None
+    assert best.squares is not None
+    root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(best.squares))
+    return root, best.upper, best.lower, record.solve(stop)
+
+
+def _first_steps(split: Split, log_weight: Matrix, record: _Record, *, tolerance: float, limit: int) -> Matrix:
+    """The logarithms of weights near the optimum, by steps that prove nothing; the given ones for few cells."""
+    if split.chain is not None:
+        return chain_steps(split.chain, log_weight, tolerance=tolerance, limit=limit, told=record.add)
+    if not takes_newton_steps(split):
+        return log_weight
+    log_weight, steps, record.products = single_steps(split, log_weight, tolerance=tolerance, limit=limit, told=record.add)
+    record.eighs += steps * SINGLE_SHARE * record.size
+    return log_weight
+
+
+def _spectra(split: Split, weight: Matrix) -> tuple[tuple[Spectrum, ...], float]:
+    """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U', and a number not above the sum of all s."""
+    if split.chain is not None:
+        roots, vectors, proven = split.chain.spectrum(weight)
+        return ((roots, vectors),), proven
+    out, proven = [], 0.0
+    for part in split.parts:
+        values, vectors = decomposed(part.gram, np.sqrt(weight[part.cells]))
+        proven += proven_root_trace(values)
+        out.append((np.sqrt(np.maximum(values, 1e-30 * values[-1])), vectors))
+    return tuple(out), proven
+
+
+def _balanced(split: Split, log_weight: Matrix, spectra: tuple[Spectrum, ...]) -> tuple[Matrix, tuple[Spectrum, ...]]:
+    """The same point scaled so that sum(v) = tr K^1/2, which every fixed point satisfies; K scales with v."""
+    total = sum(float(s.sum()) for s, _ in spectra)
+    ratio = total / float(split.multiplicity @ np.exp(log_weight))
+    return log_weight + 2.0 * np.log(ratio), tuple((s * ratio, u) for s, u in spectra)
+
+
+def _diagonal(split: Split, spectra: tuple[Spectrum, ...], weight: Matrix) -> Matrix:
+    """diag X(v) at each dual variable; at the optimum all ones."""
+    out = np.zeros(weight.size)
+    for part, (s, u) in zip(split.parts, spectra, strict=True):
+        out[part.cells] += linear_algebra.weighted_rows(u, s)
+    return np.asarray(out / (weight * split.multiplicity))
+
+
+def _unit_diagonal_cost(split: Split, spectra: tuple[Spectrum, ...], weight: Matrix, ratio: Matrix) -> float:
+    """tr(V X^-1) for X(v) rescaled to unit diagonal."""
+    column = np.sqrt(weight * ratio)
+    if split.chain is not None:
+        ((roots, vectors),) = spectra
+        return split.chain.cost(column, roots, vectors)
+    cost = 0.0
+    for part, (s, u) in zip(split.parts, spectra, strict=True):
+        z = linear_algebra.like(part.gram, column[part.cells])
+        scaled = part.gram * z
+        scaled *= z[:, None]
+        cost += linear_algebra.weighted_total(u, scaled @ u, 1.0 / s)
+    return cost
+
+
+def _fold(dual: Matrix, split: Split) -> Matrix:
+    if not split.reversal:
+        return np.maximum(dual, np.finfo(float).tiny)
+    folded = (dual + dual[::-1])[: split.multiplicity.size] / 2
+    return np.maximum(folded, np.finfo(float).tiny)
+
+
+def _unfold(weight: Matrix, split: Split, cells: int) -> Matrix:
+    if not split.reversal:
+        return weight
+    return np.concatenate([weight, weight[: cells // 2][::-1]])

@@ -1,0 +1,448 @@
+"""The optimisation problem min tr(V X^-1), diag X <= 1, made as small as it can be before it is solved.
+
+Cells without queries are dropped; cells with equal columns are one cell (docs/mathematics.md, section 2); a workload's integer
+basis gives a thin factor without an n x n gram.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import scipy
+
+from dpdist.arrays import lapack
+from dpdist.errors import InvalidInput, NotPositiveDefinite
+from dpdist.operators import Dense, Matrix, Operator, Product
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.strategy import check_asked, gram_in_place
+from dpdist.workloads import Basis, Workload, integer_basis
+from dpdist.workloads.integer_basis import SubsetBasis
+
+MISMATCH = 1e-13
+"""Largest relative difference of an entry from the form above that is rounding."""
+ILL_CONDITIONED = 1e-3
+"""Ratio of pivots below which a gram is not safely of full rank, or its roots span more decades than eigenvalues have digits."""
+CLEAR = 100.0
+"""Least square of a pivot at full rank, in roundings of its cell's diagonal entry."""
+ACCURACY = 1e-8
+"""Relative error of the diagonal by quadrature."""
+ROUNDING = 10.0
+"""In eps ||T||: error of T's entries and of LAPACK's eigenvalues, rounded up (measured on prefix sums up to 2,048 cells: 5)."""
+COMPARING = 4.0
+"""In eps: error of the mismatch itself."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """V_ij = scale_i t_min(i,j) scale_j.
+
+    Attributes:
+        scale: q, (n,), positive.
+        steps: delta, (n,), positive: t's differences.
+        mismatch: largest relative difference from the gram's entries.
+    """
+
+    scale: Matrix
+    steps: Matrix
+    mismatch: float
+
+    def inverse(self, weight: Matrix) -> tuple[Matrix, Matrix]:
+        """Diagonal and off-diagonal of T, the inverse of D_v^1/2 V D_v^1/2."""
+        column = self.scale * np.sqrt(weight)
+        inverse = 1.0 / self.steps
+        diagonal = inverse.copy()
+        diagonal[:-1] += inverse[1:]
+        return diagonal / column**2, -inverse[1:] / (column[:-1] * column[1:])
+
+    def spectrum(self, weight: Matrix) -> tuple[Matrix, Matrix, float]:
+        """s and U with D_v^1/2 V D_v^1/2 = U diag(s^2) U', and a number that is not above sum(s)."""
+        diagonal, beside = self.inverse(weight)
+        values, vectors = lapack.eigh_tridiagonal(diagonal, beside, lapack_driver="stevd")
+        off = ROUNDING * EPSILON * _largest(diagonal, beside)
+        values = np.maximum(values, off)
+        # ||K|| is at most tr K
+        form = (self.mismatch + COMPARING * EPSILON) * self._trace(weight)
+        proven = np.sqrt(np.maximum(1.0 / (values + off) - form, 0.0)).sum()
+        return 1.0 / np.sqrt(values), vectors, float(proven)
+
+    def root_diagonal(self, weight: Matrix) -> Matrix:
+        """The diagonal of (D_v^1/2 V D_v^1/2)^1/2 to a relative error of about ``ACCURACY``."""
+        diagonal, beside = self.inverse(weight)
+        out = np.zeros(diagonal.size)
+        least = 1.0 / self._trace(weight)  # T's least eigenvalue is above 1 / tr K
+        for shift, share in zip(*_quadrature(least, _largest(diagonal, beside)), strict=True):
+            shifted = diagonal + shift
+            ahead = scipy.linalg.lapack.dpttrf(shifted, beside)[0]
+            back = scipy.linalg.lapack.dpttrf(shifted[::-1], beside[::-1])[0][::-1]
+            out += share / (ahead + back - shifted)
+        return out
+
+    def _trace(self, weight: Matrix) -> float:
+        return float((self.scale**2 * np.cumsum(self.steps)) @ weight)
+
+    def cost(self, column: Matrix, roots: Matrix, vectors: Matrix) -> float:
+        """tr(Z V Z U diag(1/s) U'), Z = diag(column)."""
+        summed = vectors * (self.scale * column)[:, None]
+        np.cumsum(summed[::-1], axis=0, out=summed[::-1])
+        return float(self.steps @ np.einsum("ia,ia,a->i", summed, summed, 1.0 / roots))
+
+
+def chain_of(gram: Matrix) -> Chain | None:
+    """The chain that a gram is, None for all others: first rejected by n numbers, then compared entry by entry."""
+    diagonal = np.diag(gram)
+    if gram.shape[0] < 3 or not (gram[0] > 0).all() or not (diagonal > 0).all():
+        return None
+    scale = gram[0] / math.sqrt(float(gram[0, 0]))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        heights = diagonal / scale**2
+        steps = np.diff(heights, prepend=0.0)
+        ahead = scale[:-1] * heights[:-1] * scale[1:]
+        near = np.abs(ahead - np.diag(gram, 1)) <= MISMATCH * ahead
+    if not (steps > 0).all() or not near.all() or not np.isfinite(heights).all():
+        return None
+    pivots = scale * np.sqrt(steps)  # of Cholesky's factor
+    if pivots.min() <= ILL_CONDITIONED * pivots.max():
+        return None
+    mismatch = 0.0
+    for start in range(0, gram.shape[0], 256):
+        rows = slice(start, start + 256)
+        form = np.minimum(heights[rows, None], heights) * scale
+        form *= scale[rows, None]
+        mismatch = max(mismatch, float((np.abs(form - gram[rows]) / form).max()))
+        if mismatch > MISMATCH:
+            return None
+    return Chain(scale, steps, mismatch)
+
+
+def _largest(diagonal: Matrix, beside: Matrix) -> float:
+    """Gershgorin's bound of a tridiagonal matrix's largest eigenvalue."""
+    reach = np.abs(diagonal)
+    reach[:-1] += np.abs(beside)
+    reach[1:] += np.abs(beside)
+    return float(reach.max())
+
+
+def _quadrature(least: float, largest: float) -> tuple[Matrix, Matrix]:
+    """Shifts s^2 and weights w with T^-1/2 = sum of w (T + s^2 I)^-1 for eigenvalues of T between two numbers."""
+    ratio = least / largest
+    nodes = math.ceil((math.log(1.0 / ratio) + 6.0) * math.log(1.0 / ACCURACY) / (2.0 * math.pi**2))
+    period = float(scipy.special.ellipkm1(ratio))
+    places = (np.arange(nodes) + 0.5) * period / nodes
+    sine, cosine, delta, _ = scipy.special.ellipj(places, 1.0 - ratio)
+    root = math.sqrt(least)
+    return (root * sine / cosine) ** 2, 2.0 * period * root / (math.pi * nodes) * delta / cosine**2
+
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Summand:
+    """A diagonal block of V: F'F over some of the dual weights, as often as it occurs.
+
+    Attributes:
+        factor: F, (rank, cells).
+        places: the weights that it is over; None for all.
+    """
+
+    factor: Matrix
+    places: Matrix | None = None
+    copies: float = 1.0
+
+    @property
+    def cells(self) -> Matrix | slice:
+        """The weights that it is over, as an index."""
+        return slice(None) if self.places is None else self.places
+
+
+@dataclass(frozen=True)
+class Problem(ABC):
+    """V over the distinct, queried cells, with V scaled to a mean diagonal of 1.
+
+    Attributes:
+        initial_dual: the first guess of the dual weights: diag(V)^1/2 at full rank, where it takes no eigen-decomposition, else
+            diag(V^1/2).
+        scale: costs of the scaled problem times this are costs of the original.
+        place: kept cell of every original cell, -1 for cells without queries.
+    """
+
+    initial_dual: Matrix
+    scale: float
+    place: Matrix
+
+    @property
+    @abstractmethod
+    def factor(self) -> Matrix:
+        """F with V = F'F, (rank, k)."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Numerical rank of V."""
+
+    @property
+    def cells(self) -> int:
+        """Number of distinct, queried cells."""
+        return int(self.initial_dual.size)
+
+    @property
+    def summands(self) -> tuple[Summand, ...]:
+        """V as one block."""
+        return (Summand(self.factor),)
+
+    def expand(self, dual: Matrix) -> Matrix:
+        """Dual weights of the kept cells as weights of all cells: each class of equal cells shares its weight."""
+        counts = np.bincount(self.place[self.place >= 0], minlength=self.cells)
+        out = np.zeros(self.place.size)
+        out[self.place >= 0] = (dual / counts)[self.place[self.place >= 0]]
+        return out
+
+    def restrict(self, dual: Matrix) -> Matrix:
+        """The reverse of ``expand``: a checkpoint of all cells as weights of the kept ones."""
+        if dual.shape != self.place.shape or not np.isfinite(dual).all() or (dual < 0).any():
+            raise InvalidInput(
+                f"the checkpoint 'start' must hold {self.place.size} finite, non-negative dual weights, found shape {dual.shape}"
+            )
+        return np.bincount(self.place[self.place >= 0], weights=dual[self.place >= 0], minlength=self.cells)
+
+    def mixed(self, mixing: Matrix) -> Operator:
+        """A = mixing F over all original cells."""
+        return self.over_all(mixing @ self.factor)
+
+    def over_all(self, rows: Matrix) -> Operator:
+        """A over all original cells, from A over the kept ones."""
+        kept = linear_algebra.on_host(rows)
+        if self.place.size == kept.shape[1] and (self.place == np.arange(self.place.size)).all():
+            return Dense(kept)
+        full = np.zeros((kept.shape[0], self.place.size))
+        full[:, self.place >= 0] = kept[:, self.place[self.place >= 0]]
+        return Dense(full)
+
+
+@dataclass(frozen=True)
+class FullRankProblem(Problem):
+    """V of full rank, numerically.
+
+    Attributes:
+        gram: V of the kept cells, (k, k).
+        chain: V's closed form where its inverse is tridiagonal.
+    """
+
+    gram: Matrix
+    chain: Chain | None = None
+
+    @cached_property
+    def factor(self) -> Matrix:
+        """Of an eigen-decomposition: it is rarely needed."""
+        values, vectors = linear_algebra.eigh(self.gram)
+        return linear_algebra.contiguous(linear_algebra.like(vectors, np.sqrt(np.maximum(values, 0.0)))[:, None] * vectors.T)
+
+    @property
+    def rank(self) -> int:
+        return self.cells
+
+
+@dataclass(frozen=True)
+class ThinProblem(Problem):
+    """V = F'F.
+
+    Attributes:
+        thin: F, (rank, k), of full row rank.
+    """
+
+    thin: Matrix
+
+    @property
+    def factor(self) -> Matrix:
+        return self.thin
+
+    @property
+    def rank(self) -> int:
+        return int(self.thin.shape[0])
+
+
+@dataclass(frozen=True)
+class SquareProblem(ThinProblem):
+    """V = F'F of full rank, but ill-conditioned."""
+
+
+@dataclass(frozen=True)
+class BasisProblem(ThinProblem):
+    """V by a workload's integer basis.
+
+    Attributes:
+        operator: B.
+        coordinates: the map from its coordinates to the factor.
+    """
+
+    operator: Operator
+    coordinates: Matrix
+
+    def mixed(self, mixing: Matrix) -> Operator:
+        return Product(Dense(mixing @ self.coordinates), self.operator)
+
+
+def problem_of(workload: Workload | Matrix, start: Matrix | None = None) -> Problem:
+    """The reduced problem of a workload or of a gram.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n).
+        start: weights of all cells, (n,), which spare an integer basis the eigen-decomposition of a first guess.
+    Raises: InvalidInput for a malformed gram or one without any query; NotPositiveDefinite for an indefinite one.
+    """
+    if isinstance(workload, Workload):
+        basis = integer_basis(workload)
+        if basis.operator is not None:
+            return _from_basis(basis, basis.operator, start)
+    return _from_gram(gram_in_place(workload))
+
+
+def _from_gram(gram: Matrix) -> Problem:
+    diagonal = linear_algebra.diagonal(gram)
+    queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
+    check_asked(queried.size)
+    first, group = _equal_cells(gram if queried.size == gram.shape[0] else linear_algebra.among(gram, queried))
+    kept = queried[first]
+    place = np.full(gram.shape[0], -1, dtype=np.int64)
+    place[queried] = group
+    small = linear_algebra.among(gram, kept) if kept.size < gram.shape[0] else gram
+    scale = float(linear_algebra.diagonal(small).mean())
+    small /= scale  # gram_in_place made a copy
+    chain = chain_of(small) if linear_algebra.is_numpy(small) else None
+    if chain is not None or _safely_definite(small):
+        return FullRankProblem(np.sqrt(linear_algebra.diagonal(small)), scale, place, small, chain)
+    found = _pivoted_factor(small)
+    if found is not None:
+        thin, pivots = found
+        if thin.shape == small.shape:
+            return SquareProblem(np.cbrt(linear_algebra.diagonal(small) * pivots) ** 2, scale, place, thin)
+        dual = _root_diagonal(thin)
+        return ThinProblem(np.maximum(dual, EPSILON * dual.sum()), scale, place, thin)
+    values, vectors = linear_algebra.eigh(small.T)
+    factor, dual = _spectrum(values, vectors)
+    if factor is None:
+        return FullRankProblem(dual, scale, place, small)
+    return ThinProblem(dual, scale, place, factor)
+
+
+def _from_basis(basis: Basis, operator: SubsetBasis, start: Matrix | None) -> Problem:
+    coordinate_factor = root_of(basis.gram())
+    cells = basis.representatives
+    factor = coordinate_factor @ basis.columns(cells)
+    scale = float(np.einsum("ai,ai->", factor, factor) / cells.size)
+    factor, coordinate_factor = factor / math.sqrt(scale), coordinate_factor / math.sqrt(scale)
+    queried = np.einsum("ai,ai->i", factor, factor) > EPSILON
+    if not queried.all():
+        cells, factor = cells[queried], np.ascontiguousarray(factor[:, queried])
+    place = _class_of_cells(operator, cells)
+    problem = BasisProblem(np.ones(cells.size), scale, place, factor, operator, coordinate_factor)
+    return replace(problem, initial_dual=_root_diagonal(factor) if start is None else problem.restrict(start))
+
+
+def _root_diagonal(factor: Matrix) -> Matrix:
+    """diag (F'F)^1/2."""
+    values, vectors = lapack.eigh(factor @ factor.T, driver="evd", overwrite_a=True)
+    right = vectors.T @ factor
+    roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
+    return np.asarray(np.einsum("ai,ai,a->i", right, right, 1.0 / roots))
+
+
+def root_of(gram: Matrix) -> Matrix:
+    """A factor R with G = R'R of full row rank: Cholesky's where G is safely positive definite, else the spectral one."""
+    try:
+        triangle = lapack.cholesky(gram, lower=False)
+    except scipy.linalg.LinAlgError:
+        triangle = np.zeros_like(gram)
+    diagonal = np.abs(np.diag(triangle))
+    if diagonal.min() > 1e-5 * diagonal.max():
+        return np.asarray(triangle)
+    values, vectors = lapack.eigh(gram, driver="evd")
+    kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
+    check_asked(kept.any())
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+
+
+def _class_of_cells(operator: SubsetBasis, cells: Matrix) -> Matrix:
+    """For every cell of the domain, the index among ``cells`` of its representative, or -1."""
+    raw = np.unravel_index(np.arange(operator.shape[1]), operator.domain_shape)
+    first = [np.unique(code, return_index=True)[1] for code in operator.codes]
+    merged = tuple(first[axis][operator.codes[axis][index]] for axis, index in enumerate(raw))
+    representative = np.ravel_multi_index(merged, operator.domain_shape)
+    position = np.full(operator.shape[1], -1, dtype=np.int64)
+    position[cells] = np.arange(cells.size)
+    return position[representative]
+
+
+def _safely_definite(gram: Matrix) -> bool:
+    """Whether Cholesky's factor shows a gram of full rank, far from singular."""
+    try:
+        diagonal = linear_algebra.diagonal(linear_algebra.cholesky(gram))
+    except NotPositiveDefinite:
+        return False  # singular: find out how far
+    return bool(diagonal.min() > ILL_CONDITIONED * diagonal.max())
+
+
+def _pivoted_factor(gram: Matrix) -> tuple[Matrix, Matrix] | None:
+    """F with V = F'F from Cholesky with pivots, when V's rank is safely n or clearly below: n r^2 instead of n^3 operations.
+
+    Beside it the pivots, in the order of their cells. None in between, for arrays that LAPACK does not know, and when F'F misses V
+    (an indefinite V, or a tail that pivots cannot resolve): the eigen-decomposition then decides.
+    """
+    if not linear_algebra.is_numpy(gram):
+        return None
+    n, diagonal = gram.shape[0], np.diag(gram)
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(diagonal.max()), lower=0)
+    pivots, cells = np.diag(factor)[:rank], order[:rank] - 1
+    if rank > 0.9 * n and (rank < n or (pivots**2 <= CLEAR * n * EPSILON * diagonal[cells]).any()):
+        return None
+    thin = np.zeros((rank, n))
+    thin[:, order - 1] = np.triu(factor[:rank])
+    del factor
+    blocks = (slice(start, start + 512) for start in range(0, n, 512))
+    missed = max(float(np.abs(gram[rows] - thin[:, rows].T @ thin).max()) for rows in blocks)
+    return (thin, pivots[np.argsort(cells)]) if missed <= 1e-11 * float(diagonal.max()) else None
+
+
+def _spectrum(values: Matrix, vectors: Matrix) -> tuple[Matrix | None, Matrix]:
+    """Thin factor (None at full rank) and diag(V^1/2) from V's eigen-decomposition."""
+    n = values.size
+    top = max(float(values[-1]), 0.0)
+    if values[0] < -1e-8 * top or top == 0.0:
+        raise NotPositiveDefinite(
+            f"the gram has the eigenvalue {values[0]:.3g} beside {top:.3g}; a gram W'W has none below zero"
+        )
+    kept = values > n * EPSILON * top
+    if kept.all():
+        return None, linear_algebra.weighted_rows(vectors, np.sqrt(values))
+    roots = np.sqrt(values[kept])
+    thin = linear_algebra.columns(vectors, kept)
+    dual = np.maximum(linear_algebra.weighted_rows(thin, roots), EPSILON * roots.sum())
+    return linear_algebra.contiguous(linear_algebra.like(thin, roots)[:, None] * thin.T), dual
+
+
+def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
+    """First cell of each class of cells with equal workload columns, and the class of every cell."""
+    n = int(gram.shape[0])
+    sketch = linear_algebra.on_host(gram @ linear_algebra.like(gram, np.random.default_rng(20160813).standard_normal(n)))
+    diagonal = linear_algebra.diagonal(gram)
+    order = np.argsort(sketch, kind="stable")
+    close = np.abs(np.diff(sketch[order])) <= 1e-12 * np.abs(sketch).max()
+    group = np.arange(n)
+    for position in np.flatnonzero(close):
+        a, b = order[position], order[position + 1]
+        both = float(diagonal[a] + diagonal[b])
+        distance = both - 2 * float(gram[int(a), int(b)])
+        if distance <= 4 * EPSILON * both and np.allclose(
+            linear_algebra.row(gram, a), linear_algebra.row(gram, b), rtol=1e-13, atol=0.0
+        ):
+            group[b] = group[a]
+    _, first, label = np.unique(group, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    return np.sort(first), rank[label]
+
+
+__all__ = ["FullRankProblem", "Problem", "Summand", "problem_of", "root_of"]

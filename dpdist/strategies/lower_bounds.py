@@ -1,0 +1,440 @@
+"""Lower bounds on the cost of every strategy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from dpdist.arrays import lapack
+from dpdist.errors import InvalidInput
+from dpdist.operators import Identity, Matrix, Total
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.dual_certificates import DualWeights
+from dpdist.strategies.filter_strategies import bound_of_ends
+from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy, gram_in_place, gram_of, proven_root_trace
+from dpdist.strategies.symmetric_optimum import SymmetricStrategy
+from dpdist.workloads import Block, Workload
+from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_marginals, is_separable, line_of
+
+CELLS = 1024
+"""Cells up to which it is computed, by one eigen-decomposition for each of the ``CURVES``: 3 CPU seconds at 1,024."""
+CURVES = 16
+"""Ranks at which the eigenvalues are cut; 48 raise the bound by 1 to 2 % on prefix sums and ranges of 256 and 512 cells."""
+FINEST = 2
+"""Values of k to an octave, the same on every machine: four times as many raise the bound by 2 % at most, of the tables that were tried."""
+MOST_ASKED = 10
+"""Attributes of marginals up to which it is computed in closed form: every set of them is compared with every other."""
+NEWTON = 16
+"""Newton steps, each of which at least halves the error of a logarithm."""
+
+
+def shared_length_bound(gram: Matrix, weights: Matrix) -> float:
+    """2 max over k of min { sum_i d_i^2 / (s_i (k + s_i)) : sum_i s_i <= 1 }: no strategy has a lower cost under Laplace noise (variance at
+    epsilon = 1).
+
+    With k = 0 it is 2 (sum_i d_i^(2/3))^3, the optimum of the identity and of a total, which grows as n log^3 n on prefix sums and ranges
+    of all lengths, as the best strategies known do; twice the singular value bound grows as n log^2 n. A larger k sees that a row over
+    cells whose columns differ is of less use to each of them: it helps where tables share attributes.
+
+    Args:
+        gram: V = W'W, (n, n), float64.
+        weights: v, (n,), non-negative, not all zero; they are divided by their sum.
+    Source: docs/mathematics.md, section 5.
+    """
+    shares = weights / weights.sum()
+    squares, columns = _along_axes(gram, shares)
+    rank = squares.size
+    places = np.unique(np.geomspace(1, rank, CURVES).astype(int)) - 1 if rank else ()
+    curves = [_curve(columns, shares, np.minimum(1.0, squares[place] / squares)) for place in places]
+
+    def proven(spread: float) -> float:
+        missed = np.max([np.zeros(rank + 1), *(curve.scaled(spread) for curve in curves)], axis=0)
+        return _least_cost(np.maximum(-np.diff(missed), 0.0), spread)
+
+    rounding = 64 * shares.size * np.finfo(float).eps  # of columns and lengths, relative
+    return float(2.0 * max(proven(float(spread)) for spread in _spreads(shares.size)) * (1.0 - rounding))
+
+
+def tables_bound(workload: Workload) -> float:
+    """Of tables, however many cells: no strategy has a lower cost under Laplace noise (variance at epsilon = 1); 0 for others."""
+    return max(separate_tables_bound(workload), marginals_bound(workload))
+
+
+def marginals_bound(workload: Workload) -> float:
+    """What ``shared_length_bound`` and twice ``dual_bound`` say of marginals whose cells have equal weights, in closed form; 0 for other
+    queries, and for marginals of more than ``MOST_ASKED`` attributes together.
+
+    W'W is sum_T v_T P_T with P_T the projector onto tables of T whose margins are zero, in which every cell has the same length. So every
+    field is sum_T g_T P_T w_j, and <g_j, g_l> is told by the set of attributes in which the cells j and l agree.
+
+    Source: docs/mathematics.md, section 5.
+    """
+    if not is_bounded_in_closed_form(workload):
+        return 0.0
+    axes = _told_apart(workload)
+    sizes = [workload.domain.shape[axis] for axis in axes]
+    # by sets of attributes: the squares of the columns of W, a share of all cells each, along every direction of a residual space, how
+    # many directions it has, what its projector says of two cells by those in which they agree, and how many cells agree so
+    squares = np.zeros(2 ** len(axes))
+    for block in workload.blocks:
+        asked = [[1 / n, 1 / n] if axis in block.asked_axes else [1.0, 0.0] for axis, n in zip(axes, sizes, strict=True)]
+        squares += block.weight**2 * _kron(asked)
+    copies = _kron([1.0, n - 1.0] for n in sizes)
+    projected = _kron([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]] for n in sizes)
+    shares = _kron([1 - 1 / n, 1 / n] for n in sizes)
+    order = np.argsort(-squares)[: np.count_nonzero(squares)]
+    asked_squares, times = squares[order], copies[order]
+    places = np.unique(np.geomspace(1, len(order), CURVES).astype(int)) - 1
+    damped = np.minimum(1.0, asked_squares[places, None] / asked_squares)
+    lengths = (damped**2 * asked_squares) @ times
+    steps = damped * asked_squares / np.sqrt(lengths)[:, None]
+    missed = np.pad(np.cumsum((steps * times)[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
+    alike = np.abs((damped**2 * asked_squares) @ projected[order]) * math.prod(sizes) / lengths[:, None]
+    alike += 8 * squares.size * np.finfo(float).eps
+    nearest = np.argsort(-alike, axis=1)
+    reach = np.cumsum(shares[nearest], axis=1)
+    aligned = np.cumsum(shares[nearest] * np.take_along_axis(alike, nearest, axis=1), axis=1)
+
+    def proven(spread: float) -> float:
+        scale = 1 / np.sqrt(np.minimum((aligned / (spread + reach)).max(axis=1), 1.0))
+        found = _largest_of(steps * scale[:, None], missed * scale[:, None], times)
+        return _least_cost(found[0], spread, found[1])
+
+    singular = float(times @ np.sqrt(asked_squares)) ** 2
+    return 2.0 * max(singular, *map(proven, _spreads(math.prod(sizes)))) * (1.0 - 1e-9)
+
+
+def is_bounded_in_closed_form(workload: Workload) -> bool:
+    """Whether ``marginals_bound`` knows a workload."""
+    return is_marginals(workload) and all(map(_is_table, workload.blocks)) and len(_told_apart(workload)) <= MOST_ASKED
+
+
+def _told_apart(workload: Workload) -> list[int]:
+    """The attributes that some table tells apart: cells that agree in them are one cell."""
+    asked = {axis for block in workload.blocks for axis in block.asked_axes}
+    return [axis for axis in sorted(asked) if workload.domain.shape[axis] > 1]
+
+
+def _kron(parts: Iterable[Sequence[object]]) -> Matrix:
+    return reduce(np.kron, map(np.asarray, parts), np.ones(1))
+
+
+def _largest_of(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
+    """Steps, and how often each is there, of a convex curve that is nowhere above the largest of several and meets it at their corners.
+
+    Args:
+        steps: each curve falls by these, (curves, runs); times: how often, (runs,).
+        missed: the curves at their corners, (curves, runs + 1).
+    """
+    top, runs = missed.argmax(axis=0), np.arange(times.size)
+    first, last = steps[top[:-1], runs], steps[top[1:], runs]
+    apart = missed[top[:-1], runs] - missed[top[1:], runs]
+    until = np.divide(apart, first - last, out=np.zeros_like(apart), where=first > last)
+    until = np.clip(until, 0.0, times)
+    return np.concatenate([first, last]), np.concatenate([until, times - until])
+
+
+def separate_tables_bound(workload: Workload) -> float:
+    """Of tables that share no attribute, 2 n (n!^2 s prod_t w_t^(2 (s_t - 1)) / (s_t (s_t - 1)!^2))^(1/n), 0 for other queries: no
+    strategy has a lower cost under Laplace noise (variance at epsilon = 1).
+
+    Table t has s_t cells and the weight w_t; n = 1 + sum_t (s_t - 1) and s = sum_t w_t^2 / s_t. It is the optimum of a single table, and
+    near that of tables of similar sizes beyond ten or so cells each.
+
+    Source: Vaaler 1979 (sections of cubes); docs/mathematics.md, section 5.
+    """
+    blocks = workload.blocks
+    asked = [axis for block in blocks if block.separable for axis in block.asked_axes]
+    if len(set(asked)) < len(asked) or not all(_is_table(block) for block in blocks):
+        return 0.0
+    tables = [(block.queries, block.weight) for block in blocks]
+    rank = 1 + sum(cells - 1 for cells, _ in tables)
+    volume = 2 * math.lgamma(rank + 1) + math.log(math.fsum(weight**2 / cells for cells, weight in tables))
+    for cells, weight in tables:
+        volume += 2 * (cells - 1) * math.log(weight) - math.log(cells) - 2 * math.lgamma(cells)
+    return 2 * rank * math.exp(volume / rank) * (1.0 - 1e-12)
+
+
+def _is_table(block: Block) -> bool:
+    """Whether it asks for every value of some attributes, with one weight for all."""
+    plain = block.separable and all(scale is None or (scale == 1).all() for scale in block.scales)
+    return plain and all(isinstance(factor.unpadded, Identity | Total) for factor in block.factors)
+
+
+def _along_axes(gram: Matrix, shares: Matrix) -> tuple[Matrix, Matrix]:
+    """The eigenvalues l of S that are not 0, from the largest on, and the columns of W along its eigenvectors, (rank, n)."""
+    values, vectors = lapack.eigh(gram)
+    columns = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    squares, vectors = lapack.eigh((columns * shares) @ columns.T)
+    rank = int((squares > squares.size * np.finfo(float).eps * squares[-1]).sum())
+    return squares[::-1][:rank], vectors.T[::-1][:rank] @ columns
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """What k rows miss at least, from one field of unit vectors g_j, and how far a row can follow the field.
+
+    Attributes:
+        missed: for k = 0 .. rank.
+        length, aligned: for m = 1 .. n, the most that the sum of v_i |<g_i, g_j>| over m cells i can be, of any cell j, and the least
+            length, sum of v_i, of the m cells that reach it.
+    """
+
+    missed: Matrix
+    length: Matrix
+    aligned: Matrix
+
+    def scaled(self, spread: float) -> Matrix:
+        """``missed``, once the field is scaled so that a row of length s and entries of at most 1 gets at most (s (spread + s))^(1/2)."""
+        if spread == 0:
+            return self.missed  # unit vectors never give more than s
+        followed = min(float((self.aligned / (spread + self.length)).max()), 1.0)
+        return self.missed / math.sqrt(followed)
+
+
+def _curve(columns: Matrix, shares: Matrix, damped: Matrix) -> _Curve:
+    """The field of one diagonal G."""
+    fields = damped[:, None] * columns
+    lengths = np.linalg.norm(fields, axis=0)
+    fields = np.divide(fields, lengths, out=np.zeros_like(fields), where=lengths > 0)
+    product = (columns * shares) @ fields.T
+    found = lapack.eigvalsh((product + product.T) / 2)
+    # never more than the true ones
+    found -= found.size * np.finfo(float).eps * np.abs(found).max()
+    length, aligned = np.full(shares.size, np.inf), np.zeros(shares.size)
+    for some in np.array_split(fields, -(-shares.size // 64), axis=1):
+        alike = np.abs(some.T @ fields)
+        order = np.argsort(-alike, axis=1)
+        length = np.minimum(length, np.cumsum(shares[order], axis=1).min(axis=0))
+        sums = np.cumsum(shares[order] * np.take_along_axis(alike, order, axis=1), axis=1)
+        aligned = np.maximum(aligned, sums.max(axis=0))
+    return _Curve(np.concatenate([np.cumsum(found)[::-1], [0.0]]), length, aligned)
+
+
+def _spreads(cells: int) -> tuple[float, ...]:
+    """Values of k: 0, and those from about a tenth of a cell's share to 1."""
+    return 0.0, *(2.0 ** (-step / FINEST) for step in range(math.ceil(FINEST * math.log2(10 * cells))))
+
+
+def _least_cost(steps: Matrix, spread: float, copies: Matrix | None = None) -> float:
+    """min over s of sum_i steps_i^2 / (s_i (spread + s_i)) where sum_i s_i <= 1, from below: its dual at the multiplier that was found.
+
+    Args:
+        copies: how often each step is there, (n,); by default once.
+    """
+    times = np.ones_like(steps) if copies is None else copies
+    times, steps = times[steps > 0], steps[steps > 0]
+    squares = steps**2
+    if not squares.size:
+        return 0.0
+    multiplier = 2.0 * float((times * squares ** (1 / 3)).sum()) ** 3  # the best one where the spread is 0
+    for _ in range(NEWTON):
+        # squares (spread + 2 s) / (s (spread + s))^2 = multiplier: in logarithms the slope is between 2 and 3
+        wanted = np.log(squares / multiplier)
+        logs = (wanted + math.log(2.0)) / 3
+        for _ in range(NEWTON):
+            s = np.exp(logs)
+            excess = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s) - wanted
+            logs -= excess / (2 * (spread + 2 * s) / (spread + s) - 2 * s / (spread + 2 * s))
+        s = np.exp(logs)
+        value = float((times * squares / (s * (spread + s))).sum() + multiplier * ((times * s).sum() - 1.0))
+        if abs((times * s).sum() - 1.0) <= 1e-7:
+            break
+        multiplier *= float((times * s).sum()) ** 2.5
+    return value
+
+
+def singular_value_bound(workload: Workload | Matrix) -> float:
+    """(sum_i sqrt(lambda_i(V)))^2 / n: a lower bound of J for every strategy.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+    Source: Li & Miklau 2013.
+    """
+    gram = gram_in_place(workload)
+    return dual_bound(gram, np.ones(gram.shape[0]))
+
+
+def laplace_bound(workload: Workload | Matrix, weights: Matrix | None = None) -> float:
+    """No strategy has a lower cost under Laplace noise (variance at epsilon = 1).
+
+    The larger one of twice ``dual_bound`` (every column's L1 norm is at least its L2 norm) and, of up to 1,024 cells,
+    ``shared_length_bound``.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+        weights: v, (n,), of the cells, non-negative, not all zero; by default all are equal.
+    Source: Li & Miklau 2013, for the L2 length; docs/mathematics.md, section 5.
+    """
+    gram = gram_in_place(workload)
+    cells = gram.shape[0]
+    given = np.ones(cells) if weights is None else weights
+    shared = shared_length_bound(linear_algebra.on_host(gram), given) if cells <= CELLS else 0.0
+    return max(2.0 * dual_bound(gram, given), shared)
+
+
+def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
+    """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v), a lower bound of J for every v >= 0.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+        dual: v, (n,), non-negative, not all zero.
+    Source: docs/mathematics.md, section 2.
+    """
+    gram = gram_in_place(workload)
+    weights = np.asarray(dual, dtype=np.float64)
+    if weights.shape != (gram.shape[0],) or not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() == 0:
+        raise InvalidInput(
+            f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}"
+        )
+    root = linear_algebra.like(gram, np.sqrt(weights / weights.mean()))
+    values = linear_algebra.eigenvalues(root[:, None] * gram * root)
+    return float(proven_root_trace(values) ** 2 / weights.size)
+
+
+def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, float]:
+    """Lower and upper bound of OPT(V + theta I) from the singular values of W.
+
+    max(2 ||W||_* - n, ||W||_*^2 / n) + theta <= OPT <= rho^2 (||W||_F^2 + theta n), rho = the largest column norm of the
+    right singular vectors.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+        theta: ridge that is added to W'W, counts squared.
+    Source: KDD 2016, Lemma 4.
+    """
+    gram = gram_of(workload)
+    n = gram.shape[0]
+    values, vectors = lapack.eigh(gram)
+    singular = np.sqrt(np.maximum(values, 0.0))
+    kept = values > n * np.finfo(float).eps * values[-1]
+    largest = 1.0 if theta > 0 else float((vectors[:, kept] ** 2).sum(axis=1).max())
+    nuclear = float(singular.sum())
+    return max(2 * nuclear - n, nuclear**2 / n) + theta, largest * (float(values.sum()) + theta * n)
+
+
+def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
+    """The bounds of LRM on the optimal epsilon-DP error at epsilon = 1: upper, lower, and their ratio.
+
+    Upper: r sum_k lambda_k^2 (Lemma 3); lower: ``hardt_talwar`` (Lemma 4); lambda_k are W's non-zero singular values.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+    Source: LRM (VLDB 2012), Lemmas 3 and 4.
+    """
+    gram = gram_of(workload)
+    values = lapack.eigvalsh(gram)
+    kept = values[values > gram.shape[0] * np.finfo(float).eps * values[-1]]
+    upper, lower = float(kept.size * kept.sum()), hardt_talwar(gram)
+    return upper, lower, upper / lower
+
+
+def hardt_talwar(workload: Workload | Matrix) -> float:
+    """((2^r / r!) prod lambda_k)^(2/r) r^3: no epsilon-DP mechanism has a lower total squared error times epsilon^2.
+
+    lambda_k are the non-zero singular values of W. Holds up to a universal constant.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+    Source: LRM (VLDB 2012), Lemma 4.
+    """
+    gram = gram_of(workload)
+    values = lapack.eigvalsh(gram)
+    singular = np.sqrt(values[values > gram.shape[0] * np.finfo(float).eps * values[-1]])
+    rank = singular.size
+    log_volume = rank * math.log(2.0) - math.lgamma(rank + 1) + float(np.log(singular).sum())
+    return float(math.exp(2.0 / rank * log_volume) * rank**3)
+
+
+MOST_CELLS = 1024
+"""Cells up to which weights are evaluated before they are published: an eigen-decomposition each, of a tenth of a second."""
+MOST_KEPT = 4096
+"""Cells up to which a solver's weights are kept and published."""
+NEAR = 2e-6
+"""By how much of itself the bound of published weights may lie below the certificate's."""
+
+
+Gram = Callable[[], Matrix]
+"""W'W of the weighted rows, made or read when it is needed."""
+
+Products = Callable[[], tuple[float, dict[int, Matrix]]]
+"""A bound under Gaussian noise, and the weights of each attribute's values that prove it, computed when they are needed."""
+
+
+def dual_weights(
+    workload: Workload, compared: Sequence[Strategy], lower: float, asked: Gram, product: Products
+) -> DualWeights | None:
+    """Weights that prove a lower bound of a workload's cost; None where none that are at hand come near it.
+
+    Args:
+        compared: the strategies that the bound may come from, all for one kind of noise.
+        lower: the bound.
+        asked: W'W of the workload.
+        product: the bound of unions of products.
+    """
+    norm, shape, cells = compared[0].norm, workload.domain.shape, workload.shape[1]
+    if norm == "l1" and tables_bound(workload) >= lower * (1 - NEAR):
+        return DualWeights("equal")
+    if cells > MOST_CELLS:
+        return _of_many_cells(workload, compared, lower / UNIT_VARIANCE[norm], product)
+    gram = asked()
+    for weights in _candidates(workload, compared, gram, product):
+        found = weights.over_cells(shape)
+        bound = dual_bound if norm == "l2" else laplace_bound
+        if found.any() and bound(gram, found) >= lower * (1 - NEAR):
+            return weights
+    return None
+
+
+def _candidates(workload: Workload, compared: Sequence[Strategy], gram: Matrix, product: Products) -> Iterator[DualWeights]:
+    """What is cheap first."""
+    yield DualWeights("equal")
+    for strategy in compared:
+        solved = _solved(strategy, workload)
+        if solved is not None:
+            yield DualWeights("cells", {0: solved})
+    for strategy in compared:
+        if strategy.lower_bound is not None and strategy.gap < 1e-3:
+            yield DualWeights("cells", {0: _met_by(strategy.operator.gram(), gram)})
+    if is_separable(workload):
+        yield DualWeights("products", product()[1])
+
+
+def _of_many_cells(workload: Workload, compared: Sequence[Strategy], lower: float, product: Products) -> DualWeights | None:
+    """The weights of a solver that has converged, which are not evaluated again, or those of products."""
+    for strategy in compared:
+        solved = _solved(strategy, workload)
+        if solved is not None and strategy.gap < NEAR:
+            return DualWeights("cells", {0: solved})
+    if is_dyadic(workload) or (is_filters(workload) and _of_series(workload) >= lower * (1 - NEAR)):
+        return DualWeights("equal")
+    proven, weights = product() if is_separable(workload) else (0.0, {})
+    return DualWeights("products", weights) if proven >= lower * (1 - NEAR) else None
+
+
+def _of_series(workload: Workload) -> float:
+    """What equal weights prove for filters: around a circle they are the optimum's."""
+    _, axes, filters = line_of(workload)
+    if filters[0].circular:
+        return math.inf
+    return math.prod(workload.domain.shape[axis] for axis in axes) // filters[0].n * bound_of_ends(workload)
+
+
+def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:
+    """The solver's weights, one a cell."""
+    dual = None if strategy.solve is None else strategy.solve.dual
+    if dual is None or workload.shape[1] > MOST_KEPT:
+        return None
+    if isinstance(strategy, SymmetricStrategy):
+        return strategy.symmetry.over_cells(dual)
+    return np.asarray(dual) if dual.shape == workload.shape[1:] else None
+
+
+def _met_by(precision: Matrix, gram: Matrix) -> Matrix:
+    """diag(X^-1 V X^-1), which the dual weights are at an optimum X of full rank."""
+    inverse = lapack.pinvh(precision, rtol=1e-11)
+    return np.asarray(np.maximum(np.einsum("ij,jk,ki->i", inverse, gram, inverse, optimize=True), 0.0))

@@ -1,0 +1,340 @@
+"""The memory and time that optimising a workload takes, predicted before it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from dpdist.measurement.orbit_measurement import PAIRED_ORBITS, PAIRS_AT_ONCE
+from dpdist.operators import Identity, Matrix, Total
+from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
+from dpdist.reconstruction.kronecker_terms import subsets
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.baselines import nodes
+from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
+from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
+from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
+from dpdist.strategies.symmetric_optimum import symmetry_for
+from dpdist.strategies.tables.marginal_optimum import marginal_weights
+from dpdist.strategies.tables.residual_bases import optima_kept
+from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.nested_groups import nested_of
+from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
+
+Optimiser = Literal[
+    "coa",
+    "persons",
+    "worst",
+    "newton",
+    "eigen",
+    "low_rank",
+    "p_identity",
+    "p_identity_products",
+    "weighted_design",
+    "smoothing",
+    "kronecker",
+    "marginals",
+    "symmetric",
+    "nested",
+]
+EIGENDECOMPOSITION_PRODUCTS = 5.0
+ROUNDING_COPIES = 4
+"""Copies of a factor while it is rounded and its columns are told apart."""
+TERM_COPIES = 6
+"""Copies of a term over tables while it is written down, read back and made whole."""
+SOLVE_COPIES = 12
+"""Arrays over pairs of values while an attribute's optimum is solved and completed."""
+WORST_SQUARES, WORST_VECTORS = 14, 40
+"""Arrays over pairs of coordinates, and over queries and cells, that minimising the worst query holds at once."""
+WORST_STEPS = 40
+"""Iterations to a certified 1e-4 on most workloads (benchmarks/worst.py)."""
+TYPICAL_STEPS = 12
+"""Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
+FULL_RANK_PRODUCTS = 30.0
+"""Of a full-rank solve to 1e-6: 2.6 eigen-decompositions of about 8 products each and 8 products (benchmarks/optimisers.py)."""
+THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
+"""Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
+PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
+"""Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
+RESIDUAL_PRODUCTS = 10.0
+"""Of the largest attribute's rows: columns are told apart and rows inverted once for each table."""
+EIGEN_ARRAYS, ERROR_PRODUCTS = 16, 8.0
+"""Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient."""
+DESIGN_SQUARES, DESIGN_ROWS = 8, 8
+"""Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
+DESIGN_PRODUCTS = 600.0
+"""Five designs, a tree among them whose left inverse is found anew a dozen times."""
+VARIANCE_COPIES = 8
+"""Arrays over all queries that predicting the worst error over orbits holds."""
+NODE_VECTORS, VALUE_VECTORS = 100, 30
+"""Vectors over the nodes of nested levels, and over the values of their attribute, that optimising takes (benchmarks/geography.py)."""
+NODE_PRODUCTS = 2e5
+"""Of one number a node: 20 microseconds a node on the nominal processor, the most that was seen (benchmarks/geography.py)."""
+HESSIAN_PRODUCTS = 20
+"""Products with the Hessian in each of them."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The memory and time that optimising a workload will take, predicted before it runs.
+
+    Attributes:
+        products: matrix products of a typical solve.
+        nominal: those that ``Limits`` count where it is not them: what an earlier version took, so that 'auto' decides as it did.
+    """
+
+    cells: int
+    rank: int
+    memory_bytes: int
+    products: float
+    nominal: float | None = None
+
+    @property
+    def nominal_seconds(self) -> float:
+        """Time that it takes on the nominal processor."""
+        products = self.products if self.nominal is None else self.nominal
+        return products * 2.0 * self.rank**2 * self.cells / NOMINAL_RATE
+
+    def seconds(self) -> float:
+        """Estimated wall time, from a matrix product timed on this machine."""
+        size = 512
+        block = np.ones((size, size))
+        block @ block
+        started = time.perf_counter()
+        for _ in range(4):
+            block @ block
+        rate = 4 * 2.0 * size**3 / (time.perf_counter() - started)
+        return self.products * 2.0 * self.rank**2 * self.cells / rate
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most memory and time that optimising may take. Time is that of a nominal processor, so that every machine decides alike.
+
+    Attributes:
+        memory_bytes, seconds: None for no limit.
+        whose: who sets them, in messages.
+    """
+
+    memory_bytes: int | None = None
+    seconds: float | None = None
+    whose: str = "the spec allows"
+
+    def besides(self, reach: Limits) -> Limits:
+        """What of a reach holds where these limits say nothing."""
+        memory = reach.memory_bytes if self.memory_bytes is None else None
+        return replace(reach, memory_bytes=memory, seconds=reach.seconds if self.seconds is None else None)
+
+    def exceeded_by(self, needs: Effort) -> str | None:
+        """Why an optimisation does not fit, None if it does."""
+        if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
+            return f"needs {needs.memory_bytes / 2**30:.2f} GiB, {self.whose} {self.memory_bytes / 2**30:.2f}"
+        if self.seconds is not None and needs.nominal_seconds > self.seconds:
+            return f"needs about {needs.nominal_seconds / 60:.1f} nominal minutes, {self.whose} {self.seconds / 60:.1f}"
+        return None
+
+
+NO_LIMITS = Limits()
+NOMINAL_RATE = 2e10
+"""Floating-point operations a second of the processor that limits are counted on: two cores of 2020."""
+
+
+def effort(workload: Workload | Matrix, optimiser: Optimiser = "coa") -> Effort:
+    """The bytes and matrix products that an optimiser needs, predicted before it runs.
+
+    Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+        optimiser: which optimiser is asked about.
+    """
+    return _EFFORTS[optimiser](workload)
+
+
+def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
+    """Cells, rank, and whether the workload has a thin factor."""
+    if isinstance(workload, Workload):
+        basis = integer_basis(workload)
+        return basis.cells, basis.rank, basis.operator is not None
+    cells = int(linear_algebra.given_array(workload).shape[0])
+    return cells, cells, False
+
+
+def _of_coa(workload: Workload | Matrix) -> Effort:
+    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
+    cells, rank, factored = _size(workload)
+    doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
+    nominal = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
+    products = THIN_PRODUCTS + THIN_SQUARES * rank / cells if factored else FULL_RANK_PRODUCTS
+    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products, nominal)
+
+
+def _of_symmetric(workload: Workload | Matrix) -> Effort:
+    """The factors of all components and their rotations, the squares of the largest, and the Hessian where it is formed."""
+    assert isinstance(workload, Workload)
+    symmetry = symmetry_for(workload)
+    sizes = [(part.basis.rank, part.places.size) for part in symmetry.components]
+    weights, rank = symmetry.sizes.size, max(rank for rank, _ in sizes)
+    held = sum(4 * rank * cells + 4 * rank**2 for rank, cells in sizes)
+    largest = max(3 * rank * cells + 6 * rank**2 for rank, cells in sizes)
+    hessian = 4 * weights**2 if weights <= max(HESSIAN_CELLS, 4 * rank) else 0
+    pairs = 4 * PAIRS_AT_ONCE if weights <= PAIRED_ORBITS else 0
+    memory = 8 * (held + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
+    step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)
+    return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
+
+
+def _of_nested(workload: Workload | Matrix) -> Effort:
+    """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
+    assert isinstance(workload, Workload)
+    nodes = sum(nested_of(workload).tree.sizes)
+    values = workload.domain.shape[nested_of(workload).axis]
+    return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
+
+
+def _of_worst(workload: Workload | Matrix) -> Effort:
+    """Grams, roots and eigenvectors over the coordinates, factors over the cells, and weights of all queries with those of before."""
+    assert isinstance(workload, Workload)
+    cells, rank, factored = _size(workload)
+    doubles = WORST_SQUARES * rank**2 + 4 * rank * cells * factored + WORST_VECTORS * (workload.shape[0] + cells)
+    products = WORST_STEPS * (5.0 + EIGENDECOMPOSITION_PRODUCTS)
+    return Effort(cells, rank, 8 * doubles + 3 * ROW_BLOCK_BYTES + 2**20, products)
+
+
+def _of_eigen(workload: Workload | Matrix) -> Effort:
+    """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
+    cells = _size(workload)[0]
+    errors = 1.2 * len(POWERS) * completion_steps(cells)
+    return _of_arrays(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
+
+
+def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
+    """So many arrays over pairs of cells, and so many products of them."""
+    cells, rank, factored = _size(workload)
+    return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
+
+
+def _of_designs(workload: Workload | Matrix) -> Effort:
+    """Grams and left inverses over pairs of cells, and the rows of the largest tree with their inverse and the factors of both."""
+    cells = _size(workload)[0] if not isinstance(workload, Workload) else workload.shape[1]
+    rows = nodes(workload) if isinstance(workload, Workload) else 2 * cells
+    doubles = DESIGN_SQUARES * cells**2 + DESIGN_ROWS * rows * cells
+    return Effort(cells, cells, 8 * doubles + 2**20, DESIGN_PRODUCTS)
+
+
+def _of_kronecker(workload: Workload | Matrix) -> Effort:
+    """The largest factor's memory, and the products of all."""
+    if not isinstance(workload, Workload):
+        return _of_coa(workload)
+    grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
+    parts = [_of_coa(gram) for gram in grams]
+    memory = max((part.memory_bytes for part in parts), default=2**20)
+    cells, nominal = workload.domain.cells, sum(part.nominal or part.products for part in parts)
+    return Effort(cells, cells, memory, sum(part.products for part in parts), nominal)
+
+
+def _of_marginals(workload: Workload | Matrix) -> Effort:
+    """A closed form over the residual basis, whose rows are rounded and inverted attribute by attribute."""
+    assert isinstance(workload, Workload)
+    shape = workload.domain.shape
+    spaces = marginal_weights(workload)
+    largest = max((shape[axis] for space in spaces for axis in space), default=1)
+    return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
+
+
+def _of_products(workload: Workload | Matrix) -> Effort:
+    """Grams of all factors, and the solves of the largest attribute: limited steps from two starts and a few rounds after them."""
+    if not isinstance(workload, Workload):
+        return _of_arrays(9, 3 * 500 * 0.3, workload)
+    largest = max(workload.domain.shape)
+    return Effort(largest, largest, factor_bytes(workload), 6 * 500 * 0.3 * len(workload.domain.shape))
+
+
+def factor_bytes(workload: Workload) -> int:
+    """What strategies of single attributes take: each factor's gram, the terms while they are kept and made whole, and a solve."""
+    shape = workload.domain.shape
+    given = {(axis, f.fingerprint) for block in workload.blocks for axis, f in zip(block.axes, block.factors, strict=True)}
+    grams = sum(shape[axis] ** 2 for axis, _ in given) + sum(size**2 for size in shape)
+    subsets_kept = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
+    kept = sum(shape[axis] ** 2 for subset in subsets_kept for axis in subset)
+    doubles = grams + TERM_COPIES * kept + SOLVE_COPIES * 2 * max(size**2 for size in shape)
+    return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(subsets_kept))
+
+
+def residual_bytes(workload: Workload, spaces: Iterable[tuple[int, ...]]) -> int:
+    """What orthonormal rows of residual spaces take: a basis an attribute, whole numbers for each term, and rounding one of them."""
+    squares = [size**2 for size in workload.domain.shape]
+    whole = sum(squares[axis] for space in spaces for axis in space)
+    return 8 * (sum(squares) + whole + ROUNDING_COPIES * max(squares)) + 2**20
+
+
+def product_bytes(workload: Workload) -> int:
+    """What residual products take: grams and optima of single attributes, the terms while they are kept and rounded, and a solve."""
+    shape = workload.domain.shape
+    terms = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
+    grams = sum(shape[axis] ** 2 for block in workload.blocks for axis in block.asked_axes)
+    kept = sum(shape[axis] ** 2 for subset in terms for axis in subset)
+    largest = max(size**2 for size in shape)
+    doubles = 2 * grams + TERM_COPIES * kept + (optima_kept(workload) + SOLVE_COPIES) * largest
+    return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(terms))
+
+
+def kept_bytes(workload: Workload) -> int:
+    """Copies of the factors of one product while they are written down, read back and made whole."""
+    return 8 * TERM_COPIES * sum(size**2 for size in workload.domain.shape)
+
+
+def worst_row_bytes(workload: Workload, measured: int | None = None) -> int:
+    """What predicting the worst error takes of a strategy whose rows (as many as cells, or ``measured``) are written down."""
+    queries, cells = workload.shape
+    if queries * cells**2 + cells**3 > WORST_WORK:
+        return 0
+    rows = cells if measured is None else measured
+    return 8 * (min(queries, WORST_ROWS) * (3 * cells + rows) + 4 * cells * max(rows, cells)) + 2**20
+
+
+def worst_factor_bytes(workload: Workload, terms: int = 1, without: frozenset[int] = frozenset()) -> int:
+    """What predicting the worst error takes of a strategy over so many tables: inverses, rows of a factor, and variances.
+
+    Args:
+        without: attributes whose factors are not written down.
+    """
+    asked = [f.shape for b in workload.blocks for axis, f in zip(b.axes, b.factors, strict=True) if axis not in without]
+    asked = asked or [(1, 1)]
+    rows = max(3 * min(8 * queries * values, ROW_BLOCK_BYTES + 8 * values) for queries, values in asked)
+    answers = 0 if terms == 1 or workload.shape[0] * terms > WORST_ANSWERS else workload.shape[0]
+    inverses = 4 * max(values**2 for _, values in asked)
+    return rows + 8 * (inverses + 4 * answers + 4 * max(queries for queries, _ in asked))
+
+
+def worst_orbit_bytes(workload: Workload) -> int:
+    """What predicting the worst error takes of a strategy over orbits: of attributes with very many values only vectors are held."""
+    large = frozenset(
+        axis for axis, size in enumerate(workload.domain.shape) if size > LOOKED_THROUGH and is_tabled(workload, axis)
+    )
+    few = worst_factor_bytes(workload, without=large)
+    return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few
+
+
+_EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
+    "coa": _of_coa,
+    "persons": partial(_of_arrays, PERSONS_SQUARES, PERSONS_PRODUCTS),
+    "worst": _of_worst,
+    "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
+    "eigen": _of_eigen,
+    "low_rank": partial(_of_arrays, 22, 100 * 22.0),
+    "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
+    "p_identity_products": _of_products,
+    "weighted_design": _of_designs,
+    "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
+    "kronecker": _of_kronecker,
+    "marginals": _of_marginals,
+    "symmetric": _of_symmetric,
+    "nested": _of_nested,
+}
+"""The optimisers' public names with what each takes."""

@@ -1,0 +1,1 @@
+"""Strategies for continual release: banded and buffered Toeplitz, triangular factors, several participations of a person."""

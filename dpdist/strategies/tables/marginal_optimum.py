@@ -1,0 +1,221 @@
+"""The optimal strategy for marginals, in closed form over the residual basis, however many cells there are.
+
+W'W of a weighted union of marginals is a sum of v_T P_T over attribute sets T, with P_T the projector onto tables of T whose
+every margin is zero. All diagonal entries of each P_T are equal, so the singular value bound is attained: X = sum of x_T P_T
+with x_T proportional to v_T^(1/2). (Xiao, He, Zhang, Kifer 2023: ResidualPlanner; Li & Miklau 2013: the bound.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Identity, Stack, Total
+from dpdist.reconstruction.kronecker_terms import Term, contrasts, subsets
+from dpdist.strategies.dual_certificates import DualWeights, LargestBound
+from dpdist.strategies.representations import ResidualStrategy
+from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Stop, queries_of
+from dpdist.workloads import Workload
+from dpdist.workloads.workload_kind import is_marginals
+
+Subset = tuple[int, ...]
+
+
+def marginal_weights(workload: Workload) -> dict[Subset, float]:
+    """v_T for every attribute set inside one of the workload's: W'W = sum of v_T P_T.
+
+    Raises: InvalidInput when the workload asks for anything but marginals.
+    """
+    queries_of(workload)
+    if not is_marginals(workload):
+        strange = next(b.name for b in workload.blocks if not all(isinstance(f, Identity | Total) for f in b.factors))
+        raise InvalidInput(
+            f"a strategy for marginals answers marginals only, and {strange!r} is not one; choose 'coa' or 'auto'"
+        )
+    sizes = workload.domain.shape
+    out: dict[Subset, float] = {}
+    for block in workload.blocks:
+        axes = block.asked_axes
+        # a marginal sums over the other cells: I on its attributes, J = n_i (J / n_i) on the others
+        weight = block.weight**2 * math.prod(size for axis, size in enumerate(sizes) if axis not in axes)
+        for subset in subsets(axes):
+            out[subset] = out.get(subset, 0.0) + weight
+    return {subset: out[subset] for subset in sorted(out, key=lambda s: (len(s), s))}
+
+
+def marginal_optimum(workload: Workload) -> ResidualStrategy:
+    """The strategy of least total variance for a workload of marginals; its cost is the lower bound.
+
+    Args:
+        workload: a union of marginals, (m, n).
+    Returns: a strategy with one term for every attribute set, of unit sensitivity.
+    Raises: InvalidInput when the workload asks for anything but marginals.
+    Source: Xiao, He, Zhang, Kifer 2023 (ResidualPlanner), in closed form.
+    """
+    strategy = over_residuals("marginals", workload, _least_total(workload))
+    assert strategy.workload_cost is not None
+    return replace(strategy, lower_bound=strategy.workload_cost * (1 - 1e-12))
+
+
+def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterations: int = 10_000) -> ResidualStrategy:
+    """The strategy whose largest error of a cell (standard error times the marginal's weight) is least.
+
+    Multiplicative weights on the marginals: for weights l on their cells' variances, the least weighted sum is known in closed
+    form and bounds the largest variance of any strategy from below (the weights sum to one); marginals with larger
+    variances get more weight until both meet.
+
+    Args:
+        workload: a union of marginals, (m, n).
+        tolerance: certified relative gap of the largest variance at which it stops.
+        max_iterations: of the multiplicative weights.
+    Returns: a strategy for ``workload``; ``solve`` records the certified gap of the largest variance.
+    Raises: InvalidInput when the workload asks for anything but marginals.
+    Source: ResidualPlanner's maximum variance objective (Xiao et al. 2023), by duality instead of a solver.
+    """
+    marginal_weights(workload)  # refuses other workloads
+    blocks = [replace(block, weight=1.0) for block in workload.blocks]
+    cells = np.array([float(block.queries) for block in blocks])
+    squares = np.array([block.weight**2 for block in workload.blocks])
+    share = np.full(len(blocks), 1.0 / len(blocks))
+    best: tuple[float, dict[Subset, float]] | None = None
+    lower, proving = 0.0, share
+    history: list[Step] = []
+    for iteration in range(1, max_iterations + 1):
+        # a marginal's total variance is its cells times the variance of each: weights are given a cell
+        weighted = Workload(
+            workload.domain,
+            tuple(replace(b, weight=math.sqrt(v)) for b, v in zip(blocks, share * squares / cells, strict=True)),
+        )
+        strategy = marginal_optimum(weighted)
+        variances = squares * np.array([strategy.deviation(workload.domain.shape, block) ** 2 for block in blocks])
+        bound = float(strategy.workload_cost or 0.0) * (1 - 1e-12)
+        lower, proving = max((lower, proving), (bound, share), key=lambda each: each[0])
+        largest = float(variances.max())
+        if best is None or largest < best[0]:
+            best = (largest, _least_total(weighted))
+        gap = best[0] / lower - 1.0
+        history.append(Step(iteration, best[0], gap))
+        if gap <= tolerance:
+            break
+        share = share * (variances / largest)
+        share = np.maximum(share / share.sum(), 1e-12)
+    assert best is not None
+    stop: Stop = "converged" if history[-1].gap <= tolerance else "iteration limit"
+    proof = LargestBound(
+        DualWeights("equal"),
+        tuple((float(one / n), (None,) * len(b.axes)) for one, n, b in zip(proving, cells, blocks, strict=True)),
+    )
+    record = Solve("marginals, least largest error", stop, tuple(history), largest=proof)
+    return replace(over_residuals("marginals", workload, best[1]), solve=record)
+
+
+def _least_total(workload: Workload) -> dict[Subset, float]:
+    """x_T of the least total variance, up to a common factor."""
+    return {subset: math.sqrt(weight) for subset, weight in marginal_weights(workload).items()}
+
+
+def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> ResidualStrategy:
+    """The strategy X = sum of x_T P_T for given x_T (up to a common factor), with its cost tr(V X^+) = sum v_T rank_T / x_T.
+
+    Args:
+        precision: x_T of every attribute set that the workload needs, and of those that are measured without being needed.
+    """
+    sizes, cells = workload.domain.shape, workload.domain.cells
+    weights = marginal_weights(workload)
+    ranks = {s: math.prod(sizes[axis] - 1 for axis in s) for s in precision}
+    kept = [s for s in sorted(precision, key=lambda s: (len(s), s)) if ranks[s] > 0]
+    # every P_T has rank_T / cells on its diagonal: scaled so that X has ones there
+    total = sum(precision[s] * ranks[s] for s in kept) / cells
+    cost = total * sum(weights[s] * ranks[s] / precision[s] for s in kept if s in weights)
+    bases = {axis: contrasts(sizes[axis]) for axis in sorted({axis for subset in kept for axis in subset})}
+    terms = []
+    for subset in kept:
+        # x_T P_T = A'A with A = (x_T / prod of the n_i outside T)^(1/2) (kron of contrasts) over T's table
+        outside = math.prod(size for axis, size in enumerate(sizes) if axis not in subset)
+        scale = math.sqrt(precision[subset] / total / outside)
+        terms.append(Term(subset, tuple(bases[axis] for axis in subset), scale))
+    operator = Stack([term.operator(sizes) for term in terms])
+    return ResidualStrategy(name, operator, cost, None, CLOSED_FORM, terms=tuple(terms))
+
+
+def fourier(workload: Workload) -> ResidualStrategy:
+    """The strategy that measures every coefficient that the marginals need with equal precision.
+
+    Args:
+        workload: a union of marginals, (m, n).
+    Raises: InvalidInput for other workloads.
+    Source: Barak et al. 2007; unneeded coefficients are left out as in Li & Miklau 2012, section 5. The coefficients of an
+    attribute set span the same space in any orthonormal product basis whose first vector is constant, so the contrasts
+    measured here give the same errors as the Fourier (for binary attributes: Hadamard) basis.
+    """
+    return over_residuals("fourier", workload, dict.fromkeys(marginal_weights(workload), 1.0))
+
+
+ALL_SUBSETS = 10
+"""Up to so many attributes every marginal may be measured; beyond, the asked ones and unions of two of them."""
+
+
+def datacube(workload: Workload) -> ResidualStrategy:
+    """The chosen marginals, measured with equal noise; answers are least-squares estimates.
+
+    Least squares makes it better than the published algorithm: measuring only the asked marginals is then as good as ``fourier``.
+
+    Args:
+        workload: a union of marginals, (m, n).
+    Raises: InvalidInput for other workloads.
+    Source: Ding, Winslett, Han, Li 2011 (BMAX).
+    """
+    queries_of(workload)
+    sizes = workload.domain.shape
+    precision: dict[Subset, float] = {}
+    for measured in bmax(workload):
+        outside = math.prod(size for axis, size in enumerate(sizes) if axis not in measured)
+        for subset in subsets(measured):
+            precision[subset] = precision.get(subset, 0.0) + outside
+    return over_residuals("datacube", workload, precision)
+
+
+def bmax(workload: Workload) -> tuple[Subset, ...]:
+    """The marginals to measure.
+
+    Under L2 sensitivity as in Li & Miklau 2012, section 5: k measured marginals cost a factor k, a cell of a coarser marginal
+    sums the cells of a measured one. For every bound on those sums a greedy cover finds few marginals that keep it.
+    """
+    sizes = workload.domain.shape
+    marginal_weights(workload)  # refuses anything but marginals
+    asked = sorted({block.asked_axes for block in workload.blocks})
+    candidates = _candidates(asked, len(sizes))
+    sums = {(m, q): _summed(sizes, m, q) for m in candidates for q in asked if set(q) <= set(m)}
+    best: tuple[float, tuple[Subset, ...]] | None = None
+    for limit in sorted(set(sums.values())):
+        chosen = _cover(asked, candidates, {pair for pair, cells in sums.items() if cells <= limit})
+        if best is None or len(chosen) * limit < best[0]:
+            best = (len(chosen) * limit, chosen)
+    assert best is not None
+    return best[1]
+
+
+def _candidates(asked: list[Subset], attributes: int) -> list[Subset]:
+    if attributes <= ALL_SUBSETS:
+        return [s for s in subsets(tuple(range(attributes))) if any(set(q) <= set(s) for q in asked)]
+    unions = {tuple(sorted({*a, *b})) for a in asked for b in asked}
+    return sorted(unions)
+
+
+def _summed(sizes: tuple[int, ...], measured: Subset, asked: Subset) -> float:
+    """Measured cells that one cell of the asked marginal sums."""
+    return float(math.prod(sizes[axis] for axis in measured if axis not in asked))
+
+
+def _cover(asked: list[Subset], candidates: list[Subset], allowed: set[tuple[Subset, Subset]]) -> tuple[Subset, ...]:
+    """Greedy set cover of the asked marginals by measured ones."""
+    reach = {m: {q for q in asked if (m, q) in allowed} for m in candidates}
+    open_queries, chosen = set(asked), []
+    while open_queries:
+        pick = max(candidates, key=lambda m: (len(reach[m] & open_queries), [-a for a in m]))
+        chosen.append(pick)
+        open_queries -= reach[pick]
+    return tuple(chosen)

@@ -1,0 +1,82 @@
+"""Workloads given row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+
+from dpdist.domain import Domain
+from dpdist.domain.labels import Made
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, Tall
+from dpdist.operators.out_of_core import rows_of
+from dpdist.workloads.workload import Block, Workload
+
+
+@dataclass(frozen=True)
+class RowNumbers(Made[str]):
+    """The names "row 0", "row 1", ..., made when they are read and never stored."""
+
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def at(self, place: int) -> str:
+        return f"row {place}"
+
+
+def explicit(
+    array: Matrix | scipy.sparse.sparray,
+    domain: Domain | None = None,
+    *,
+    names: tuple[str, ...] | None = None,
+    title: str = "queries",
+) -> Workload:
+    """The rows of a matrix as queries.
+
+    Args:
+        array: (m, n) finite numbers, dense or SciPy sparse; n = cells of the domain.
+        domain: default: one attribute of n cells.
+        names: one distinct name for each row; default "row 0", "row 1", ...
+        title: name of the group of queries.
+    Raises: InvalidInput for entries that are not finite numbers, another width than the domain's cells, or names that repeat.
+    """
+    operator = Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(array))
+    return _workload(operator, domain, names, title)
+
+
+def tall(
+    source: RowSource | Any, domain: Domain | None = None, *, names: tuple[str, ...] | None = None, title: str = "queries"
+) -> Workload:
+    """The rows of a matrix as queries. They are read or computed when they are needed, so the matrix may be larger than memory.
+
+    Args:
+        source: an array that gives rows by ``array[start:stop]`` (NumPy, a memory map, Zarr, SciPy sparse), or an object that has
+            a ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.storage.zarr_matrices.zarr_rows(location)``, or
+            ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
+        domain: as in ``explicit``.
+        names: as in ``explicit``.
+        title: name of the group of queries.
+    Raises: InvalidInput for entries that are not finite numbers.
+    """
+    return _workload(Tall(rows_of(source)), domain, names, title)
+
+
+def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] | None, title: str) -> Workload:
+    queries, cells = operator.shape
+    if queries == 0 or cells == 0:
+        raise InvalidInput(f"a workload needs at least one query and one cell, found shape {operator.shape}")
+    if not operator.column_norms_squared().any():
+        raise InvalidInput("the rows are zero everywhere, so there is nothing to answer; give rows that count some cell")
+    whole = domain if domain is not None else Domain.of_shape((cells,))
+    if whole.cells != cells:
+        raise InvalidInput(f"rows of {cells} entries do not fit a domain of {whole.cells} cells ({whole.shape})")
+    if names is not None and (len(names) != queries or len(set(names)) != queries):
+        raise InvalidInput(f"{queries} distinct row names are needed, found {len(set(names))}")
+    labels: Sequence[str] = RowNumbers(queries) if names is None else names
+    return Workload(whole, (Block(title, tuple(range(len(whole.shape))), (operator,), (labels,)),))

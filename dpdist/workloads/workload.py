@@ -1,0 +1,302 @@
+"""Workload: a weighted union of blocks of queries over one domain."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.notebook_tables import html_table
+from dpdist.operators import (
+    Groups,
+    Identity,
+    Kronecker,
+    Marginal,
+    Matrix,
+    Operator,
+    Padded,
+    Product,
+    RowScaled,
+    Scaled,
+    Stack,
+    Tall,
+    Toeplitz,
+    Total,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Queries of one kind over some attributes.
+
+    ``factors`` holds one operator for each attribute in a Kronecker block, or a single operator over all cells that the
+    attributes span together. ``labels`` names the rows of each factor. ``scales`` holds a weight for each row of each factor
+    (None: all 1), on top of the ``weight`` of all rows. ``names`` says what each factor asks for, where levels of attributes are
+    asked for; by default the attributes.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    factors: tuple[Operator, ...]
+    labels: tuple[Sequence[str], ...]
+    weight: float = 1.0
+    scales: tuple[Matrix | None, ...] = field(default=(), compare=False, repr=False)
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.factors:
+            raise InvalidInput(f"queries {self.name!r} are over no attribute; name one of the domain")
+        if not (np.isfinite(self.weight) and self.weight > 0):
+            raise InvalidInput(f"queries {self.name!r}: the weight must be positive and finite, found {self.weight!r}")
+
+    @property
+    def separable(self) -> bool:
+        """Whether there is one factor an attribute."""
+        return len(self.factors) == len(self.axes)
+
+    @property
+    def asked_axes(self) -> tuple[int, ...]:
+        """The attributes of a separable block that it does not sum over."""
+        return tuple(axis for axis, f in zip(self.axes, self.factors, strict=True) if not isinstance(f, Total))
+
+    def heads(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """What each factor asks for: a level, or one of the attributes whose names are given."""
+        return self.names or tuple(names[axis] for axis in self.axes)
+
+    @property
+    def queries(self) -> int:
+        """Number of rows."""
+        return math.prod(f.shape[0] for f in self.factors)
+
+    @property
+    def entry_range(self) -> tuple[float, float]:
+        """The least and the largest entry of the unweighted rows over all cells, or ends between which all lie."""
+        return Kronecker(self.factors).entry_range
+
+    @property
+    def weights(self) -> Matrix:
+        """Weight of every row, (queries,) float64."""
+        out = np.array([self.weight])
+        for factor, scales in zip(self.factors, self._scales, strict=True):
+            out = np.multiply.outer(out, np.ones(factor.shape[0]) if scales is None else scales).ravel()
+        return out
+
+    def scaled(self, factors: tuple[Operator, ...]) -> tuple[Operator, ...]:
+        """The block's factors (in whatever coordinates) with their rows scaled, ``weight`` left out."""
+        return tuple(f if s is None else RowScaled(s, f) for f, s in zip(factors, self._scales, strict=True))
+
+    @property
+    def _scales(self) -> tuple[Matrix | None, ...]:
+        return self.scales or (None,) * len(self.factors)
+
+    def operator(self, shape: tuple[int, ...], *, scaled: bool = False) -> Operator:
+        """The rows over the whole domain, without ``weight``; with or without the scales of single rows."""
+        factors = self.scaled(self.factors) if scaled else self.factors
+        if isinstance(self.factors[0], Tall) and self.axes == tuple(range(len(shape))):
+            return factors[0]
+        if self.separable:
+            by_axis: dict[int, Operator] = dict(zip(self.axes, factors, strict=True))
+            return Kronecker([by_axis.get(axis, Total(size)) for axis, size in enumerate(shape)])
+        return Product(factors[0], Marginal(shape, self.axes))
+
+    def row_labels(self, start: int, stop: int) -> list[tuple[str, ...]]:
+        """The labels of rows start..stop, one text a factor."""
+        index = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in self.labels))
+        return [tuple(self.labels[k][i] for k, i in enumerate(row)) for row in zip(*index, strict=True)]
+
+
+def values_of(attribute: Attribute) -> Operator:
+    """The count of every bin of an attribute that tables have: declared values, then the bins of other and missing values."""
+    return _within(Identity(attribute.shown), attribute)
+
+
+def asked_for(domain: Domain, name: str) -> tuple[int, Operator, tuple[str, ...] | Sequence[str]]:
+    """The attribute that a name means, or one of its levels: its axis, the counts that a table has of it, and their names.
+
+    Bins of other and missing values are groups of their own in every level. Where persons are counted, a level has bins of its own.
+    """
+    axis, level = domain.level(name)
+    attribute = domain.attributes[axis]
+    if level is None:
+        return axis, values_of(attribute), attribute.labels
+    extra, hidden = len(attribute.extra), attribute.size - attribute.shown
+    own = attribute.bins_of_levels.get(name)
+    if own is not None:
+        groups = np.full(attribute.size, -1)
+        groups[own] = np.arange(len(own))
+        return axis, Groups(groups, len(own)), (*level.labels, *attribute.extra)[: len(own)]
+    groups = np.array([*level.groups, *range(len(level.labels), len(level.labels) + extra), *([-1] * hidden)])
+    return axis, Groups(groups, len(level.labels) + extra), (*level.labels, *attribute.extra)
+
+
+def named(domain: Domain, names: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    """What the factors of a block ask for, by axis and name in order; empty where all are attributes."""
+    given = tuple(name for _, name in sorted(names))
+    return given if set(given) - set(domain.names) else ()
+
+
+def along(attribute: Attribute, operator: Operator) -> Operator:
+    """Queries over the declared values of an attribute: the bins of other and missing values are in none of them."""
+    return _within(operator, attribute)
+
+
+def _within(operator: Operator, attribute: Attribute) -> Operator:
+    left_out = attribute.size - operator.shape[1]
+    return Padded(operator, left_out) if left_out else operator
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun, in the singular or the plural.
+
+    >>> counted(1, "query", "queries"), counted(2000, "query", "queries")
+    ('1 query', '2,000 queries')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
+SHOWN_GROUPS = 3
+SHOWN_BLOCKS = 20
+"""Groups of queries that a notebook lists."""
+
+
+class Workload:
+    """Linear counting queries W over the cells of a domain, m x n.
+
+    The rows of one block follow those of another. A row is multiplied by its weight when the strategy is optimised, so that a heavier
+    query is answered more accurately. Published answers are those of the unweighted rows.
+    """
+
+    def __init__(self, domain: Domain, blocks: tuple[Block, ...]) -> None:
+        if not blocks:
+            raise InvalidInput("a workload needs at least one query")
+        self.domain, self.blocks = domain, blocks
+
+    @cached_property
+    def operator(self) -> Operator:
+        """W, weighted."""
+        parts = [(b.weight, b.operator(self.domain.shape, scaled=True)) for b in self.blocks]
+        scaled = [part if weight == 1.0 else Scaled(weight, part) for weight, part in parts]
+        return scaled[0] if len(scaled) == 1 else Stack(scaled)
+
+    @cached_property
+    def unweighted(self) -> Operator:
+        """The rows whose answers are published."""
+        parts = [b.operator(self.domain.shape) for b in self.blocks]
+        return parts[0] if len(parts) == 1 else Stack(parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(queries m, cells n)."""
+        return sum(b.queries for b in self.blocks), self.domain.cells
+
+    @cached_property
+    def weights(self) -> Matrix:
+        """Weight of each query, (m,) float64."""
+        return np.concatenate([b.weights for b in self.blocks])
+
+    def gram(self) -> Matrix:
+        """W'W of the weighted rows, (n, n) float64."""
+        return self.operator.gram()
+
+    def rows(self, rows: slice) -> Matrix:
+        """Weighted rows as a dense float64 array."""
+        start, stop, step = rows.indices(self.shape[0])
+        return self.operator.rows(start, stop)[::step] if step != 1 else self.operator.rows(start, stop)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        """W x."""
+        return self.operator.matvec(np.asarray(x))
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        """W'y."""
+        return self.operator.rmatvec(np.asarray(y))
+
+    def block_starts(self) -> Iterator[tuple[int, Block]]:
+        """Each block with the number of its first row."""
+        start = 0
+        for block in self.blocks:
+            yield start, block
+            start += block.queries
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the weighted rows: strategies are cached under it. Names and records do not enter."""
+        return hashlib.sha256(f"{self.domain.shape}:{self.operator.fingerprint}".encode()).hexdigest()
+
+    @property
+    def _size(self) -> str:
+        queries, cells = self.shape
+        asked, over = counted(queries, "query", "queries"), counted(cells, "cell", "cells")
+        return f"{asked} over {over} of {' x '.join(self.domain.names)}"
+
+    def __repr__(self) -> str:
+        groups = ", ".join(block.name for block in self.blocks[:SHOWN_GROUPS])
+        more = f", {len(self.blocks) - SHOWN_GROUPS} more" if len(self.blocks) > SHOWN_GROUPS else ""
+        return f"<workload: {self._size}: {groups}{more}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: the groups of queries."""
+        rows = [(block.name, f"{block.queries:,}", f"{block.weight:g}") for block in self.blocks[:SHOWN_BLOCKS]]
+        if len(self.blocks) > SHOWN_BLOCKS:
+            rows.append((f"{len(self.blocks) - SHOWN_BLOCKS:,} more groups", "", ""))
+        return html_table(self._size, ("group", "queries", "weight"), rows)
+
+
+def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Workload:
+    """All queries of several workloads over one domain.
+
+    Args:
+        workloads: the workloads, each (m_i, n).
+        weights: one positive factor for each workload; default 1.
+    Raises: InvalidInput for workloads over different domains, or weights that are not positive.
+    """
+    strange = next((type(each).__name__ for each in workloads if not isinstance(each, Workload)), None)
+    if not workloads or strange:
+        raise InvalidInput(f"a union is of one or more workloads, found {strange or 'none'}; write union(first, second)")
+    factors = weights if weights is not None else (1.0,) * len(workloads)
+    if len(factors) != len(workloads):
+        raise InvalidInput(f"{len(workloads)} workloads need {len(workloads)} weights, found {len(factors)}")
+    if any(w.domain != workloads[0].domain for w in workloads):
+        raise InvalidInput("workloads of a union must share one domain")
+    blocks = tuple(
+        replace(block, weight=block.weight * factor)
+        for workload, factor in zip(workloads, factors, strict=True)
+        for block in workload.blocks
+    )
+    return Workload(workloads[0].domain, blocks)
+
+
+def relative(workload: Workload) -> Workload:
+    """The same queries, each divided by its L2 norm over the cells, so that the optimiser reduces relative errors and not absolute ones.
+
+    All steps of a filter are weighted alike, by the length of its coefficients, so that it stays a filter.
+
+    Args:
+        workload: the queries, (m, n).
+    Raises: InvalidInput for a query that counts no cell.
+    Source: Li & Miklau 2012, section 3 (workloads scaled for relative error).
+    """
+    return Workload(workload.domain, tuple(_relative(block, workload.domain.shape) for block in workload.blocks))
+
+
+def _relative(block: Block, shape: tuple[int, ...]) -> Block:
+    weight = block.weight / math.sqrt(math.prod(size for axis, size in enumerate(shape) if axis not in block.axes))
+    scales: list[Matrix | None] = []
+    for factor in block.factors:
+        squares = factor.row_norms_squared()
+        if isinstance(factor, Toeplitz):
+            squares = np.full(squares.size, float(factor.coefficients @ factor.coefficients))
+        if float(squares.min()) <= 0:
+            raise InvalidInput(
+                f"queries {block.name!r}: row {int(squares.argmin())} counts no cell, so its relative error is not defined; remove it"
+            )
+        alike = bool((squares == squares[0]).all())
+        weight /= math.sqrt(float(squares[0])) if alike else 1.0
+        scales.append(None if alike else squares**-0.5)
+    return replace(block, weight=weight, scales=tuple(scales) if any(s is not None for s in scales) else ())

@@ -1,0 +1,276 @@
+"""Commands that read what is published: answers, questions, pictures and a site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from dpdist.errors import InvalidInput
+from dpdist.storage.home_folder import OUTPUT, found_at, state_folder, store_of
+from dpdist.storage.objects import place_at
+from flows.commands import console_output
+from flows.commands.console_output import err, out, shown
+from flows.commands.options import Csv, Json, ReleaseName, check_format
+from flows.ledger_access import book
+
+if TYPE_CHECKING:
+    from dpdist.pipeline.release_audit import Finding
+    from dpdist.spec.targets.warehouse import TargetKind
+
+
+def show(
+    release: ReleaseName,
+    group: Annotated[str | None, typer.Option(help="print only the answers of this group of queries")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="how many answers to print at most; 0 prints all")] = 40,
+    below: Annotated[
+        float | None,
+        typer.Option(
+            help="print only answers that lie clearly above this number, and how often this rule is wrong, predicted from the noise"
+        ),
+    ] = None,
+    at: Annotated[float, typer.Option(help="with --below: how many standard errors an answer must lie above it")] = 2.0,
+    about: Annotated[
+        bool, typer.Option("--about", help="print what the certificate says, too: mechanisms, noise, guarantee, signature")
+    ] = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print the answers of a published release with their error bars. As CSV, all of them; as JSON, with the certificate and means."""
+    check_format(as_json=as_json, as_csv=as_csv)
+    from dpdist.publish import release_folder
+
+    where = found_at(release)
+    with where.copied() as folder:
+        certificate, key = release_folder.certificate_of(folder), release_folder.signed_by(place_at(folder))
+        if below is not None:
+            console_output.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json, as_csv=as_csv)
+            return
+        rows, total = release_folder.first_rows(folder, group=group, limit=0 if as_json or as_csv else limit)
+        if as_csv:
+            console_output.print_csv(rows)
+            return
+        made = release_folder.made_in(folder, certificate) if group is None else {}
+        if as_json:
+            told = {"certificate": certificate, "signed_by": key, "answers": console_output.in_json(rows)}
+            out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
+            return
+        answers = f" ({shown(where)}): {certificate['queries']:,} answers with {console_output.guarantee_text(certificate)}"
+        out.one_line(Text.assemble((certificate["release"], "bold"), answers))
+        if about:
+            out.one_line(f"signed with the key {key}")
+            console_output.print_mechanisms(certificate)
+            console_output.print_noises(certificate)
+            console_output.print_targets(certificate)
+            console_output.print_privacy(certificate)
+        console_output.print_answers(rows, total)
+        console_output.print_made(made, certificate, limit)
+        console_output.print_beyond(certificate)
+        console_output.print_post_processing(certificate)
+        if "suppression" in certificate:
+            from dpdist.content.suppression import suppressed_sentence
+
+            out.one_line(suppressed_sentence(certificate) or "")
+
+
+def ask(
+    release: ReleaseName,
+    questions: Annotated[
+        list[str],
+        typer.Argument(
+            help="such as 'count by region', 'sum of amount by region', 'share of sex=f by region', 'sum of region=North, age>=65 minus "
+            "sum of region=South, age>=65', 'mean of age by region', 'median of age where sex=f', 'top 3 of region' or 'region with at "
+            "least 500'"
+        ),
+    ],
+    covariance: Annotated[
+        bool, typer.Option("--covariance", help="print the covariance matrix of the answers, too; for sums and differences")
+    ] = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Ask a published release whatever its noisy measurement determines: exact standard errors and intervals, no budget."""
+    from dpdist.query.published_release import published
+
+    check_format(as_json=as_json, as_csv=as_csv)
+    found = published(found_at(release))
+    answers = found.ask(*questions)
+    matrix = found.covariance(questions).tolist() if covariance else None
+    if as_json:
+        told = {"release": found.certificate["release"], "answers": [each.facts() for each in answers], "notes": found.notes}
+        out.print_json(json.dumps({**told, **({} if matrix is None else {"covariance": matrix})}))
+        return
+    if as_csv:
+        if covariance:
+            raise InvalidInput("a covariance matrix is printed with --json, or for reading; leave --csv out")
+        console_output.print_csv(console_output.csv_of(answers))
+        return
+    console_output.print_asked(answers, matrix)
+    for note in found.notes:
+        out.print(note, style="dim")
+
+
+def synthesize(
+    release: ReleaseName,
+    to: Annotated[Path, typer.Option("--to", help="the .parquet or .csv file to write, which must not be there yet")],
+    records: Annotated[
+        int | None, typer.Option(min=0, help="how many records. Default: as many as the release estimates")
+    ] = None,
+    copy: Annotated[int, typer.Option(min=0, help="another number gives other records of the same tables")] = 0,
+    sets: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=100,
+            help="write so many sets, to NAME-1, NAME-2, ..., each of tables with noise that is drawn once more: intervals follow from how "
+            "far they differ",
+        ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            help="a table of a warehouse that also gets them, such as delta=FOLDER, iceberg=TABLE or postgres=TABLE"
+        ),
+    ] = None,
+) -> None:
+    """Write synthetic records whose tables are those of a published release, and say which of its answers they keep; no budget.
+
+    They are made from the published measurement alone and are of no person. What the release did not measure is not in them.
+    """
+    from dpdist.pipeline.warehouse_delivery import synthetic_rows
+    from dpdist.publish import release_folder
+    from dpdist.query import synthetic_records
+    from dpdist.query.published_release import published
+
+    files = {
+        number: to if sets is None else to.with_stem(f"{to.stem}-{number}") for number in range(bool(sets), (sets or 0) + 1)
+    }
+    for file in files.values():
+        if file.exists():
+            raise InvalidInput(f"{file} exists; remove it, or name another file with --to")
+    if to.suffix not in (".parquet", ".csv"):
+        raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
+    target = _target(into)
+    where = found_at(release)
+    tables = synthetic_records.tables_of(published(where))
+    made = tables.model().made(records, copy)
+    with where.copied() as folder:
+        found = made.kept(release_folder.load(folder)[0])
+    console_output.print_kept(found, made.never_measured)
+    for number, file in files.items():
+        drawn = tables.model(number).made(records, copy) if number else made
+        drawn.write(file)
+        out.one_line(f"wrote {drawn.records.num_rows:,} synthetic records to {file}")
+        if target is not None:
+            name = f"synthetic-{number}-{copy}"
+            wrote = target.write(synthetic_rows(where, drawn.records, name))
+            out.one_line(f"{target.called} {'got' if wrote else 'had'} them as {release}/{name}")
+
+
+def _target(into: str | None) -> TargetKind | None:
+    """The table of a warehouse, KIND=TABLE, that can be reached. Raises: InvalidInput, StoreError."""
+    if into is None:
+        return None
+    from dpdist.spec.targets import TARGETS
+
+    kind, _, table = into.partition("=")
+    if kind not in TARGETS.kinds or not table:
+        raise InvalidInput(f"--into is KIND=TABLE with one of {', '.join(TARGETS.kinds)}, found {into!r}")
+    target = TARGETS.of({kind: table})
+    target.check()
+    return target
+
+
+def verify(
+    release: Annotated[str, typer.Argument(help="the id of a release, the folder or URL of a published one, or 'all'")],
+    public: Annotated[
+        bool, typer.Option("--public", help="check the published files alone, as anybody can who has no ledger and no store")
+    ] = False,
+    site: Annotated[Path, typer.Option(help="the folder of a site, whose copies are compared, too")] = Path("site"),
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", help="with --public: the publisher's rows, as 'dpdist ledger export' prints them, if there are some"
+        ),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="with 'all': the head that an earlier verification of the ledger printed")
+    ] = None,
+) -> None:
+    """Recompute what a release claims: certificate, ledger, store, published files, site and warehouses must agree.
+
+    Nothing is charged. Each line says what was checked, and 'right' or what differs. The exit code is 1 if anything differs.
+    """
+    from dpdist.pipeline import release_audit
+
+    if public:
+        _print_findings(release_audit.verified_public(found_at(release), export))
+        return
+    with book() as ledger:
+        verified = release_audit.Verification(store_of(state_folder()), ledger, site)
+        if release == "all":
+            _print_findings(chain(release_audit.verified_ledger(ledger, head), verified.everything()))
+        else:
+            _print_findings(verified.release(*release_audit.named(release)))
+
+
+def _print_findings(findings: Iterable[Finding]) -> None:
+    """Each as it is made. Ends with 1 where something differs."""
+    wrong = 0
+    for each in findings:
+        wrong += bool(each.differs)
+        out.one_line(Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else each.told))
+    if wrong:
+        raise typer.Exit(1)
+
+
+def export(
+    release: ReleaseName,
+    target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
+) -> None:
+    """Save the page of a release as a PDF or PNG file. This needs an installed Chromium."""
+    from dpdist.publish import release_folder
+    from flows.commands import page_export
+
+    with found_at(release).copied() as folder:
+        release_folder.certificate_of(folder)
+        page_export.save((folder / "index.html").resolve(), target.resolve())
+    out.print(shown(target))
+
+
+def site(
+    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
+    releases: Annotated[Path, typer.Option(help="the folder that holds the published releases", envvar=OUTPUT)] = Path(
+        "releases"
+    ),
+    target: Annotated[Path, typer.Option("--out", help="the folder to write; an older site there is replaced")] = Path(
+        "site"
+    ),
+    address: Annotated[
+        str | None, typer.Option(help="the address that the site will have; with it an RSS feed is written, too")
+    ] = None,
+    coming: Annotated[
+        list[datetime] | None,
+        typer.Option("--next", formats=["%Y-%m-%d"], help="a day on which the next release comes; may be repeated"),
+    ] = None,
+) -> None:
+    """Write a static site over all releases of a data set: periods, revisions, comparison, search, budget, methodology, calendar."""
+    from dpdist.site import editions
+    from dpdist.site import site_pages as pages
+
+    with book() as ledger:
+        known = ledger.published()
+        found, left_out = editions.releases_in(releases, dataset, ledger=ledger.name(), known=known, earlier=target)
+        days = [each.date() for each in coming or ()]
+        folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address, coming=days)
+    out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
+    for line in left_out:
+        err.one_line(Text.assemble(("left out:", "bold red"), f" {line}"))
+    if left_out:
+        raise typer.Exit(1)

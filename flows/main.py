@@ -1,0 +1,27 @@
+"""Where ``dpdist`` starts: ready for signals before anything large is imported."""
+
+from __future__ import annotations
+
+import sys
+
+from dpdist.errors import NotInstalled
+from dpdist.optional_layers import layer
+from flows.signals import guarded, without_collecting
+
+
+def main() -> None:
+    """The command line. Exit codes: 130 after an interrupt, 143 after SIGTERM; both say how to go on."""
+
+    def run() -> None:
+        try:
+            with layer("cli", "the command dpdist"), without_collecting():
+                from flows.commands import cli
+        except NotInstalled as missing:
+            sys.exit(f"error: {missing}")
+        cli.main()
+
+    guarded(run)
+
+
+if __name__ == "__main__":
+    main()

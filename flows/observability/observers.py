@@ -1,0 +1,103 @@
+"""Observers of a run, as the environment asks for them, and the block that tells them."""
+
+from __future__ import annotations
+
+import datetime
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from dpdist.engine import Engine
+from dpdist.pipeline.release_run import Release, StepRunner
+from dpdist.planner.release_plan import Plan, stage_memory
+from dpdist.runtime.context import Progress
+from dpdist.spec import Job
+from flows.observability import json_logs, lineage, run_recorder, traces
+from flows.observability.best_effort import aside
+from flows.observability.run_events import Observer, Run, RunResult
+from flows.public_facts import PublicRefusal, PublicStage, StageTime
+
+_T = TypeVar("_T")
+SECONDS = 10.0
+"""How long an observer may take over one message: a server that does not answer does not hold up a release for longer."""
+
+
+class Watch:
+    """Tells observers how a run goes."""
+
+    def __init__(self, run: Run, observers: list[Observer]) -> None:
+        self.run, self.observers = run, observers
+
+    def tell(self, what: Callable[[Observer], None]) -> None:
+        """Let every observer hear of something, each for its time."""
+        for observer in self.observers:
+            aside(partial(what, observer), SECONDS)
+
+    def stepping(self, step: StepRunner, engine: Engine) -> StepRunner:
+        """The step runner, with every stage reported."""
+
+        def watched(name: str, work: Callable[[], _T]) -> _T:
+            began, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+            result = step(name, work)
+            seconds = time.monotonic() - clock
+            stage = PublicStage.of(name)
+            if stage is not None:
+                taken = StageTime(stage, began, seconds)
+                self.tell(lambda observer: observer.stage(self.run, taken))
+            if isinstance(result, Plan):
+                self._planned(result, engine)
+            return result
+
+        return watched
+
+    def published(self, done: Release) -> None:
+        """The release is there."""
+        with suppress(Exception):  # the release is published, whatever is reported of it
+            what = RunResult.of(done)
+            self.tell(lambda observer: observer.published(self.run, what))
+
+    def _planned(self, planned: Plan, engine: Engine) -> None:
+        privacy = planned.certificate()["privacy"]
+        self.run.charge = {name: privacy[name] for name in ("definition", "unit", "rho_decimal", "epsilon", "delta")}
+        with suppress(Exception):  # for whoever looks on; the release itself checks its memory
+            self.run.memory = {stage.stage: stage.bytes for stage in stage_memory(planned, engine)}
+        self.tell(lambda observer: observer.planned(self.run))
+
+
+@contextmanager
+def watching(
+    job: Job,
+    home: Path,
+    progress: Progress,
+    *,
+    every: str | None = None,
+    needed: bool = True,
+    served_as: uuid.UUID | None = None,
+) -> Iterator[Watch]:
+    """Tell observers of the run that the block is: that it starts, its stages, and how it ends.
+
+    Args:
+        served_as: the run of a service that has started this process, and counts how it ends.
+    """
+    run = Run.of(job, every=every, needed=needed)
+    if served_as is not None:
+        run.id = served_as
+    watch = Watch(run, observers(home, progress, served=served_as is not None))
+    watch.tell(lambda observer: observer.started(run))
+    try:
+        yield watch
+    except BaseException as error:
+        reason = PublicRefusal.of(error).reason if isinstance(error, Exception) else type(error).__name__
+        watch.tell(lambda observer: observer.failed(run, reason))
+        raise
+
+
+def observers(home: Path, progress: Progress, *, served: bool = False) -> list[Observer]:
+    """Metrics always; JSON lines, traces and lineage where the environment asks for them."""
+    lines, spans, events = json_logs.observer(progress, served=served), traces.observer(progress), lineage.observer(progress)
+    asked = [observer for observer in (lines, spans, events) if observer is not None]
+    return [run_recorder.Recorder(home, counts_failures=not served), *asked]

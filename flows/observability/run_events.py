@@ -1,0 +1,98 @@
+"""What is reported of one run of a release, and to whom: observers hear the same public facts."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpdist.pipeline.release_run import Release
+    from dpdist.spec import Job
+    from flows.public_facts import StageTime
+
+
+@dataclass
+class Run:
+    """One run of a release: public facts, as its certificate or Prefect's server has them. No records, counts, tallies or paths of records.
+
+    Attributes:
+        every: how long its periods are: day, week, month, or None where nobody said.
+        needed: whether it fails without records; catching up passes over periods that have none.
+        began: when the run started.
+        charge: what the release reveals, in the units of the certificate; known once it is planned.
+        memory: bytes that each stage promises to take at most; known once it is planned.
+    """
+
+    release: str
+    dataset: str
+    period: datetime.date | None
+    every: str | None
+    spec_digest: str
+    needed: bool = True
+    began: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+    charge: Mapping[str, float | str] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(job: Job, *, every: str | None = None, needed: bool = True) -> Run:
+        """A run of a job; who does not say how long its periods are means those of the cap."""
+        guarantee, per = job.guarantee, job.guarantee.cap.per
+        known = every or (None if per == "total" else per)
+        return Run(job.release, guarantee.dataset, guarantee.period, known, job.digest, needed)
+
+    @staticmethod
+    def of_facts(facts: Mapping[str, Any]) -> Run:
+        """A run of which nothing more is known than its facts."""
+        period = None if facts["period"] is None else datetime.date.fromisoformat(facts["period"])
+        return Run(facts["release"], facts["dataset"], period, None, "", id=uuid.UUID(facts["run"]))
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        period = None if self.period is None else self.period.isoformat()
+        return {"release": self.release, "dataset": self.dataset, "period": period, "run": str(self.id)}
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run published.
+
+    Attributes:
+        where: a folder or the URL of one.
+        bytes: of all files there.
+        answers: how many.
+        charged: whether this run charged the budget.
+    """
+
+    where: str
+    bytes: int
+    answers: int
+    charged: bool
+
+    @staticmethod
+    def of(done: Release) -> RunResult:
+        """What a release published."""
+        size = sum(each.size for each in done.place.entries())
+        return RunResult(str(done.place), size, done.plan.workload.shape[0], done.charged)
+
+
+class Observer:
+    """Somebody who hears of a run. Whatever a method raises is passed over."""
+
+    def started(self, run: Run) -> None:
+        """The run began."""
+
+    def planned(self, run: Run) -> None:
+        """Its charge and memory are known."""
+
+    def stage(self, run: Run, taken: StageTime) -> None:
+        """A stage ended. Stages whose time tells of the records are not reported."""
+
+    def published(self, run: Run, what: RunResult) -> None:
+        """The release is published."""
+
+    def failed(self, run: Run, reason: str) -> None:
+        """The run ended otherwise; the reason is the name of the error."""

@@ -1,0 +1,37 @@
+"""How the runs of a measuring service end: the service counts and logs each failure once, however the run's own process ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpdist import errors
+from flows.observability import json_logs, run_recorder
+from flows.observability.best_effort import aside
+from flows.observability.run_events import Run
+from flows.observability.run_recorder import PATIENCE
+
+ENDED_WITH_SERVICE = errors.Cancelled.__name__
+"""Why a run failed whose process ended because its service did."""
+
+
+class ServedRuns:
+    """The runs that a service has begun, in processes of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def begin(self, run: Run) -> None:
+        """Note a run before its process starts."""
+        aside(lambda: run_recorder.began(self.home, run), PATIENCE)
+
+    def end(self, run: Run, reason: str | None) -> None:
+        """Note how a run ended: None where its release is published, else the name of the error."""
+        aside(lambda: run_recorder.ended(self.home, run, reason), PATIENCE)
+        lines = json_logs.observer(lambda *_: None)
+        if reason not in (None, errors.ApprovalsMissing.__name__) and lines is not None:
+            lines.failed(run, str(reason))
+
+    def count_left(self) -> None:
+        """Count the runs that were under way when an earlier service was killed, whose processes ended with it."""
+        for run in run_recorder.left_under_way(self.home):
+            self.end(run, ENDED_WITH_SERVICE)

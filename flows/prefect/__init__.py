@@ -1,0 +1,1 @@
+"""The flows, deployments and work pools that Prefect runs."""

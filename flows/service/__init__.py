@@ -1,0 +1,1 @@
+"""The measuring service and its client."""

@@ -1,0 +1,335 @@
+"""The measuring service: it alone holds the root key and the ledger's login, and takes a spec's digest and a period, nothing else.
+
+Prefect, Dask and people are its clients, and none is trusted. A request is one line of HTTP without a body:
+
+    POST /releases/<sha256 of the spec's file>/<YYYY-MM-DD, or ->            release it, unless that is under way; say how it goes
+    GET  /releases/<sha256 of the spec's file>/<YYYY-MM-DD, or ->?after=N    what happened after the first N events; waits for news
+    GET  /health                                                            whether it listens, for whoever connects
+
+No request stops, changes or speeds up a release; asked for again, a release is found published and nothing is charged. Releases of one
+data set run one after the other, in processes of their own (``flows.service.release_process``), whether or not somebody listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import hmac
+import json
+import re
+import secrets
+import socket
+import struct
+import sys
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from dpdist.errors import DpdistError
+from dpdist.spec import Job
+from dpdist.storage.home_folder import state_folder
+from flows.observability.run_events import Run
+from flows.observability.served_runs import ENDED_WITH_SERVICE, ServedRuns
+from flows.public_facts import NotGiven
+from flows.service.release_process import command, refusal
+from flows.service.spec_registry import Given
+
+
+@dataclass(frozen=True)
+class ClientLimits:
+    """What clients may take.
+
+    Attributes:
+        head_bytes: length of a request.
+        seconds: for a request to arrive, and for an answer to be taken.
+        wait_seconds: how long an answer waits for news.
+        clients: connections at once, and ``clients_of_one`` those of one user or, at a port, of one address.
+        runs: releases at once.
+        waiting: releases that wait for their turn.
+        kept: releases that ended and are remembered.
+        events: of one release (beyond them only where stages begin and end), and ``told`` those of one answer.
+    """
+
+    head_bytes: int = 8192
+    seconds: float = 10.0
+    wait_seconds: float = 20.0
+    clients: int = 64
+    clients_of_one: int = 24
+    runs: int = 2
+    waiting: int = 256
+    kept: int = 1000
+    events: int = 2000
+    told: int = 50
+
+
+LIMITS = ClientLimits()
+REQUEST = re.compile(
+    rb"(?P<method>GET|POST) /(?:health|releases/(?P<digest>[0-9a-f]{64})"
+    rb"/(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2}|-)(?:\?after=(?P<after>[0-9]{1,6}))?)"
+    rb" HTTP/1\.1\r\n(?P<headers>(?:[!#-'*+.0-9A-Z^-z|~-]+:[\t -~]*\r\n)*)\r\n"
+)
+"""All that a client can say; what does not match entirely is refused unread."""
+Key = tuple[str, datetime.date | None]
+
+
+class Refused(Exception):
+    """A request that gets no release: its status, and a line."""
+
+    def __init__(self, status: HTTPStatus, line: str) -> None:
+        super().__init__(status, line)
+        self.status, self.line = status, line
+
+
+class Course:
+    """How the release of one key goes: its public facts. Only the service changes it."""
+
+    def __init__(self, job: Job, most: int) -> None:
+        self._most = most
+        self.name = secrets.token_hex(8)  # a client that goes on after a restart of the service sees that events count anew
+        self.release, self.dataset = job.release, job.guarantee.dataset
+        self.end: dict[str, Any] | None = None
+        self.state = "waiting"
+        self.events: list[list[str]] = []
+        self._news = asyncio.Event()
+
+    def tell(self, event: list[str] | None = None, *, state: str | None = None, end: dict[str, Any] | None = None) -> None:
+        """Something new, for whoever waits for it."""
+        if event is not None and (event[1] != "told" or len(self.events) < self._most):
+            self.events.append(event)
+        self.state, self.end = state or self.state, end or self.end
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def news(self, after: int, seconds: float) -> None:
+        """Wait for events after the first ones, or for the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while len(self.events) <= after and self.end is None:
+                    await self._news.wait()
+
+    def facts(self, after: int, most: int) -> dict[str, Any]:
+        """What a client hears; the end comes with the last event."""
+        events = self.events[after : after + most]
+        facts = {"run": self.name, "release": self.release, "dataset": self.dataset, "state": self.state, "events": events}
+        all_told = after + len(events) >= len(self.events)
+        return {**facts, **(self.end if self.end is not None and all_told else {})}
+
+
+class Service:
+    """Releases on request, one at a time of each data set."""
+
+    def __init__(
+        self, given: Given, *, token: str | None = None, limits: ClientLimits = LIMITS, runs: ServedRuns | None = None
+    ) -> None:
+        self.given, self.limits = given, limits
+        self._runs = runs or ServedRuns(state_folder())
+        self._token = None if token is None else b"Bearer " + token.encode()
+        self._courses: OrderedDict[Key, Course] = OrderedDict()
+        self._running: set[asyncio.Task[None]] = set()
+        self._datasets: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._slots, self._reading = asyncio.Semaphore(limits.runs), asyncio.Lock()
+        self._clients: Counter[str] = Counter()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: a request, its answer, the end. Whatever arrives, it gets one line and the service goes on."""
+        user = _user(writer)
+        try:
+            async with self._place(user):
+                try:
+                    status, facts = await self._heard(reader)
+                except Refused as refused:
+                    status, facts = refused.status, _refused(refused)
+                    _log(f"user {user}: {status.value} {refused.line}")
+                await self._told(reader, writer, status, facts)
+        except Refused as busy:
+            writer.write(_response(busy.status, _refused(busy)))
+            writer.close()
+            return
+        except (OSError, TimeoutError):
+            pass  # the client went away, or does not read
+        except Exception as error:  # noqa: BLE001 - a fault in one answer ends no other; its text may quote what it was working on
+            _log(f"user {user}: no answer because of {type(error).__name__}")
+        writer.transport.abort()
+
+    @asynccontextmanager
+    async def _place(self, user: str) -> AsyncIterator[None]:
+        """A connection's place among those that may be open at once."""
+        if self._clients.total() >= self.limits.clients or self._clients[user] >= self.limits.clients_of_one:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; ask again later")
+        self._clients[user] += 1
+        try:
+            yield
+        finally:
+            self._clients[user] -= 1
+            self._clients += Counter()  # keeps nobody who has no connection
+
+    async def _heard(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, dict[str, Any]]:
+        """The answer to what a client asks. Raises: Refused."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise Refused(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {self.limits.head_bytes} bytes"
+            ) from None
+        except asyncio.IncompleteReadError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the request is not complete") from None
+        except TimeoutError:
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self.limits.seconds:g} s") from None
+        found = REQUEST.fullmatch(head)
+        if found is None:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, "a request is POST or GET /releases/DIGEST/PERIOD HTTP/1.1, without a body"
+            )
+        fields = _fields(found["headers"])
+        if found["digest"] is None:
+            return HTTPStatus.OK, {"state": "ready"}  # for probes, which show no token
+        if self._token is not None and not hmac.compare_digest(fields.get(b"authorization", b""), self._token):
+            raise Refused(
+                HTTPStatus.UNAUTHORIZED,
+                "the token is missing or wrong; DPDIST_SERVICE_TOKEN_FILE names the file that holds it",
+            )
+        try:
+            period = None if found["day"] == b"-" else datetime.date.fromisoformat(found["day"].decode())
+        except ValueError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the period is no day that exists") from None
+        key, after = (found["digest"].decode(), period), int(found["after"] or 0)
+        if found["method"] == b"POST":
+            return await self._asked(key)
+        course = self._courses.get(key)
+        if course is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "nobody has asked for this release since the service started")
+        await course.news(after, self.limits.wait_seconds)
+        return HTTPStatus.OK, course.facts(after, self.limits.told)
+
+    async def _asked(self, key: Key) -> tuple[HTTPStatus, dict[str, Any]]:
+        """How the release of a key goes, begun now unless it is under way. Raises: Refused where too many wait."""
+        async with self._reading:
+            course = self._courses.get(key)
+            if course is None or course.end is not None:
+                try:
+                    job = await asyncio.to_thread(self.given.job, *key)
+                except Exception as error:  # noqa: BLE001 - whatever it is, its client hears of it in one line
+                    end = refusal(error)
+                    _log(f"refused {key[0][:12]} {key[1]}: {end['reason']}")
+                    return HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY, end
+                course = self._begun(key, job)
+        return HTTPStatus.OK, course.facts(0, self.limits.told)
+
+    def _begun(self, key: Key, job: Job) -> Course:
+        if len(self._running) >= self.limits.waiting:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.waiting} releases wait for their turn; ask again later"
+            )
+        course = self._courses[key] = Course(job, self.limits.events)
+        self._courses.move_to_end(key)
+        for old in [key for key, known in self._courses.items() if known.end is not None][: -self.limits.kept]:
+            del self._courses[old]
+        task = asyncio.get_running_loop().create_task(self._released(key, course, Run.of(job)))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return course
+
+    async def _released(self, key: Key, course: Course, run: Run) -> None:
+        """The release in its process, when it is its turn. However the process ends, that is counted once, here."""
+        async with self._datasets[course.dataset], self._slots:
+            course.tell(state="running")
+            _log(f"began {course.release}")
+            await asyncio.to_thread(self._runs.begin, run)
+            try:
+                end = await _run(command(self.given, *key, run.id), course)
+            except asyncio.CancelledError:
+                self._runs.end(run, ENDED_WITH_SERVICE)
+                raise
+            except Exception as error:  # noqa: BLE001 - what cannot be started or understood has ended, and its turn is free
+                end = refusal(error)
+            await asyncio.to_thread(self._runs.end, run, None if end["state"] == "published" else end["reason"])
+        course.tell(state=end["state"], end=end)
+        _log(f"{end['state']} {course.release}{': ' + end['line'] if 'line' in end else ''}")
+
+    async def _told(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: HTTPStatus, facts: dict[str, Any]
+    ) -> None:
+        """Write an answer, and let a client that is still sending come to its end, for a moment."""
+        async with asyncio.timeout(self.limits.seconds):
+            writer.transport.set_write_buffer_limits(0)
+            writer.write(_response(status, facts))
+            await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(1.0, self.limits.seconds)):
+                    while await reader.read(self.limits.head_bytes):
+                        pass
+
+
+async def _run(program: list[str], course: Course) -> dict[str, Any]:
+    """How the process of a release ended, its events reported as they come."""
+    end: dict[str, Any] | None = None
+    process = await asyncio.create_subprocess_exec(
+        *program, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        while process.stdout is not None and (line := await process.stdout.readline()):
+            document = json.loads(line)
+            end = document.get("end", end)
+            if "event" in document:
+                course.tell(document["event"])
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if end is not None and _is_end(end):
+        return end
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    told = f"the release's process {how}; ask for the release again: it goes on where it stopped, with the same noise"
+    return {"state": "refused", "reason": "TaskFailed", "line": told}
+
+
+def _is_end(document: dict[str, Any]) -> bool:
+    """Whether a document says how a release ended."""
+    known = {"published": ("folder", "charged"), "refused": ("reason", "line")}.get(str(document.get("state")))
+    return known is not None and document.keys() >= set(known)
+
+
+def _fields(headers: bytes) -> dict[bytes, bytes]:
+    """The headers of a request by their names in lower case. Raises: Refused for one that is given twice, and for a body."""
+    given = [line.partition(b":")[::2] for line in headers.split(b"\r\n") if line]
+    fields = {name.strip().lower(): value.strip() for name, value in given}
+    if len(fields) != len(given):
+        raise Refused(HTTPStatus.BAD_REQUEST, "a header is given twice")
+    if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
+        raise Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body: the service reads the spec from its own folder"
+        )
+    return fields
+
+
+def _refused(refused: Refused) -> dict[str, Any]:
+    return {"state": "refused", "reason": "Refused", "line": refused.line}
+
+
+def _response(status: HTTPStatus, facts: dict[str, Any]) -> bytes:
+    body = json.dumps(facts).encode() + b"\n"
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Cache-Control: no-store\r\nConnection: close\r\n\r\n" + body
+
+
+def _user(writer: asyncio.StreamWriter) -> str:
+    """Who is at the other end: the user's number at a Unix socket, the address at a port."""
+    if writer.get_extra_info("socket").family != socket.AF_UNIX:
+        return str((writer.get_extra_info("peername") or ("unknown",))[0])
+    if sys.platform != "linux":
+        return "unknown"
+    packed = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return str(struct.unpack("3i", packed)[1])
+
+
+def _log(line: str) -> None:
+    """One line for the operator, whatever is in it."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    sys.stderr.write(f"{now} {DpdistError(line)}\n")
+    sys.stderr.flush()

@@ -1,0 +1,96 @@
+"""Intervals are cut at what is possible, and cover as often as before."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpdist.content.feasible_intervals import ANYWHERE, Possible, half_width, interval
+from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padded, Prefix, Sparse, Tall, Toeplitz
+from dpdist.operators.out_of_core import rows_of
+from dpdist.page import statistic_tables
+from dpdist.page.headings import Words
+from dpdist.publish import release_folder
+from dpdist.query.published_release import published
+from dpdist.site import editions, trends
+from dpdist.storage.objects import place_at
+from tests import small
+from tests.pipeline.test_release import run
+
+MIXED = np.array([[1.0, -2.0, 0.0], [0.5, 3.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Identity(3),
+        Prefix(4),
+        Dense(MIXED),
+        Padded(Dense(1 + MIXED**2), 2),
+        Kronecker([Dense(MIXED), Dense(MIXED - 1)]),
+        Toeplitz(5, np.array([1.0, -0.25])),
+        Dyadic(np.array([1.0, -0.25, 0.0, 2.0])),
+        Tall(rows_of(MIXED)),
+        Sparse(scipy.sparse.csr_array(-MIXED)),
+    ],
+    ids=lambda operator: type(operator).__name__,
+)
+def test_all_entries_lie_in_their_range(operator: Operator) -> None:
+    least, largest = operator.entry_range
+    rows = operator.dense()
+    assert (least, largest) == (rows.min(), rows.max())
+
+
+@given(st.floats(-50, 50), st.floats(0, 30), st.floats(0, 60), st.floats(0, 40))
+def test_a_cut_interval_holds_what_the_uncut_one_held(answer: float, half: float, truth: float, beyond: float) -> None:
+    ends = Possible(records=truth + beyond).ends((0.0, 1.0))
+    low, high = interval(answer, half, ends)
+    assert ends[0] <= low <= high <= ends[1]
+    assert not answer - half <= truth <= answer + half or low <= truth <= high
+
+
+def test_an_interval_is_not_cut_where_nothing_is_known() -> None:
+    assert Possible(non_negative=False, records=8.0).ends((0.0, 1.0)) == ANYWHERE
+    assert Possible.of({"confidence": {"level": 0.95}}) == Possible(non_negative=False)
+    assert Possible().ends((-3.0, -1.0)) == (-math.inf, 0.0)
+
+
+def test_published_intervals_are_cut_everywhere(home: Path) -> None:
+    """In the table, on the page, and where readers ask: no end is below 0, and none above the known number of all records."""
+    asked = {"budget": {"rho": 0.002}, "postprocess": {"known": [{"count": 40}]}}
+    path = small.write(home.parent / "data", table=small.records(rows=40), mechanism="coa", **asked)
+    done = run(path, home)
+    table, certificate = release_folder.load(done.folder)
+    answers, errors, low, high = (table[name].to_numpy() for name in ("answer", "standard_error", "low_95", "high_95"))
+    assert certificate["confidence"]["possible"] == {"least": 0, "records": 40.0}
+    assert (low.min(), high.max()) == (0.0, 40.0)
+    np.testing.assert_allclose(low, np.clip(answers - 1.96 * errors, 0, 40), atol=0.01)
+    assert '"b":[0.0,40.0]' in (done.folder / "index.html").read_text()  # of charts
+    (found,) = published(place_at(done.folder)).ask("sum of age>=11")
+    assert isinstance(found.low, float)
+    assert found.low >= 0
+    compared = trends.answers_of(
+        editions.Edition(done.folder, certificate), trends.ReaderNames({}, {})
+    )  # with the half widths before the cut
+    halves = [half for group in compared.values() for _, half in group.values()]
+    assert (np.array(halves) >= 1.959 * errors).all()
+
+
+@pytest.mark.parametrize(("error", "shown"), [(None, "not known"), (0.25, "0.25")])
+def test_a_mean_s_standard_error_is_shown_where_it_is_known(error: float | None, shown: str) -> None:
+    row = {"group": "g", "query": "q", "mean": 3.0, "low_95": 2.51, "high_95": 3.49, "standard_error": error}
+    (texts,) = statistic_tables.listed(pa.Table.from_pylist([row]), Words("records", {}), ())
+    assert texts["standard_error"] == shown
+
+
+def test_half_widths_are_those_before_the_cut() -> None:
+    assert half_width(-3.0, 1.0, 0.0, 0.0) == pytest.approx(3.0)
+    assert half_width(5.0, 1.0, 3.04, 6.96) == pytest.approx(1.96)
+    assert half_width(1.0, 1.0, 0.0, 2.0) == pytest.approx(1.96, abs=1e-3)

@@ -1,0 +1,76 @@
+"""Rows that are dealt out come back by part, in their order, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpdist.engine.shuffle import Dealt, Gathered, RunKey, deal, gather
+from dpdist.errors import StoreError
+from dpdist.storage.array_store import Store
+
+ROWS = np.dtype([("part", "<i8"), ("number", "<u4")])
+
+
+def dealt_out(store: Store, key: RunKey, parts: int, sizes: list[int]) -> tuple[list[Dealt], np.ndarray]:
+    """Objects of so many rows each, and all rows in their order."""
+    rows = np.empty(sum(sizes), dtype=ROWS)
+    rows["part"], rows["number"] = (
+        np.random.default_rng(sum(sizes)).integers(0, parts, rows.size) ** 2 % parts,
+        np.arange(rows.size),
+    )
+    some = np.split(rows, np.cumsum(sizes)[:-1])
+    return [deal(store, "scratch/x", key, parts, each["part"], each) for each in some], rows
+
+
+@settings(max_examples=20, deadline=None)
+@given(parts=st.integers(1, 40), sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5))
+def test_every_part_gets_its_rows_in_order(tmp_path_factory: pytest.TempPathFactory, parts: int, sizes: list[int]) -> None:
+    store, key = Store(tmp_path_factory.mktemp("store")), RunKey.fresh()
+    dealt, rows = dealt_out(store, key, parts, sizes)
+    opened = gather(store, "scratch/x", key, parts, dealt).opened(store, key)
+    for part in range(parts):
+        found = np.concatenate([np.zeros(0, dtype=ROWS), *opened.of(part)])
+        np.testing.assert_array_equal(found, rows[rows["part"] == part])
+
+
+def everything(gathered: Gathered, store: Store, key: RunKey) -> list[np.ndarray]:
+    opened = gathered.opened(store, key)
+    return [rows for part in range(gathered.parts) for rows in opened.of(part)]
+
+
+def test_nothing_altered_or_of_another_run_is_read(tmp_path: Path) -> None:
+    store, key = Store(tmp_path / "store"), RunKey.fresh()
+    dealt, _ = dealt_out(store, key, 3, [50, 50])
+    gathered = gather(store, "scratch/x", key, 3, dealt)
+    with pytest.raises(StoreError, match="was truncated or altered"):
+        gathered.opened(store, RunKey.fresh())
+    for name in (dealt[1].name, gathered.name):
+        path = tmp_path / "store" / name
+        data = path.read_bytes()
+        for place in (0, len(data) // 2, len(data) - 1):
+            altered = bytearray(data)
+            altered[place] ^= 4
+            for other in (bytes(altered), data[:place]):
+                path.write_bytes(other)
+                with pytest.raises(StoreError, match="altered|could not be read"):
+                    everything(gathered, store, key)
+        path.write_bytes(data)
+    first, second = (tmp_path / "store" / each.name for each in dealt)
+    second.write_bytes(first.read_bytes())  # an object in place of another one of the same run
+    with pytest.raises(StoreError, match="altered|could not be read"):
+        everything(gathered, store, key)
+
+
+def test_a_task_that_runs_twice_seals_nothing_twice(tmp_path: Path) -> None:
+    """The same rows under the same key and number would tell that they are the same, and others what they differ in."""
+    store, key = Store(tmp_path / "store"), RunKey.fresh()
+    (one,), _ = dealt_out(store, key, 3, [50])
+    (two,), _ = dealt_out(store, key, 3, [50])
+    assert one.name != two.name
+    assert one.seed != two.seed
+    assert (tmp_path / "store" / one.name).read_bytes() != (tmp_path / "store" / two.name).read_bytes()

@@ -1,0 +1,32 @@
+"""Single cells asked of strategies that measure them, and of those that measure sums of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist.arrays.lazy_vector import Held, held
+from dpdist.domain import Domain
+from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import GAUSSIAN
+from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.strategies import Strategy, hierarchical, identity, wavelet
+from dpdist.workloads import marginals
+from tests.readers import Remembering
+
+WORKLOAD = marginals(Domain.of_shape((4, 6)), 2)
+COUNTS = np.arange(24, dtype=np.int64) * 7 % 24
+
+
+@pytest.mark.parametrize(
+    "found",
+    [identity(24, WORKLOAD), wavelet((4, 6), WORKLOAD), hierarchical((4, 6), WORKLOAD)],
+    ids=lambda found: found.name,
+)
+def test_without_noise_the_cells_come_back(found: Strategy) -> None:
+    """Only a strategy whose measurements are the cells may give them out as answers."""
+    grid = found.grid(WORKLOAD, neighbours="add-remove", most_records=1)
+    z = np.concatenate([block @ COUNTS for block in grid.row_blocks() or ()])
+    answers = grid.answers(WORKLOAD, Held(z), Noise(GAUSSIAN, 1), Wanted("answers", False), Remembering())
+    np.testing.assert_allclose(held(answers.answer), COUNTS, rtol=1e-12, atol=1e-9)
+    assert grid.gives_cells(WORKLOAD) == (found.name == "identity")

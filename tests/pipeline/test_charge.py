@@ -1,0 +1,76 @@
+"""What a release is charged for stays what it is measured by, whatever a later plan would choose; what is told before the charge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist import engine
+from dpdist.pipeline import validation
+from dpdist.pipeline.continual_release import BoundRecords, charge_of, course_of
+from dpdist.pipeline.histogram import count, files_of
+from dpdist.pipeline.query_answers import answer
+from dpdist.planner.release_plan import alternatives_of, plan
+from dpdist.privacy import keys
+from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.runtime.context import Context, silent
+from dpdist.spec import load
+from dpdist.storage.array_store import Store
+from tests import small
+
+AGES = {"age": {"from": 0, "to": 11}}
+FILTERS = [{"filters": {"of": "age", "apply": [{"window": 3}, {"exponential": 0.7}]}}]
+SERIES = {
+    "mechanism": "square-root",
+    "workload": [{"filters": {"of": "age", "apply": [{"exponential": 0.8}]}}],
+    "domain": AGES,
+}
+
+
+def context_of(home: Path) -> Context:
+    return Context(home, Store(home / "store"), engine.inline(), silent)
+
+
+def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> None:
+    """Under 'auto', when a later version prefers another one of those that it compares."""
+    context = context_of(home)
+    planned = plan(context, load(small.write(home.parent / "data", workload=FILTERS, domain=AGES)))
+    others = {other.strategy.name: other for other in alternatives_of(planned)}
+    name, other = "convolution", others["convolution"]
+    assert course_of(planned).as_charged(context) is planned
+    counts, _ = count(context, other.job.source, other.job.measured, other.layout)
+    with opened(home) as ledger:
+        bound = BoundRecords(keys.load(home), files_of(context, other.job.source), counts.content_digest)
+        ledger.reserve(charge_of(ledger, other, bound))
+    kept = course_of(planned).as_charged(context)
+    assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
+    assert course_of(other).as_charged(context) is other
+    z = context.store.put(context.store.scratch(), np.zeros(kept.grid.rows, dtype=np.int64))
+    error = answer(context, kept, z).error.read(0, kept.workload.shape[0])
+    claimed = kept.strategy.workload_cost * kept.noise_multiplier**2
+    assert error @ error <= claimed <= (error @ error) * (1 + 1e-8)  # of its whole numbers, as of the one that is chosen
+    row = next(each for each in kept.table if each.mechanism == name)
+    assert row.cost == kept.strategy.workload_cost
+    assert row.worst * kept.noise_multiplier == pytest.approx(error.max(), rel=1e-6)
+
+
+def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of(home)
+    planned = plan(context, load(small.write(home.parent / "data", mechanism="identity", output={"formats": ["csv"]})))
+    answers, cells = planned.workload.shape
+    assert cells < answers
+    for most, refused in ((answers, False), (answers - 1, True)):
+        monkeypatch.setattr(validation, "PARQUET_ROWS", most)
+        said = [str(error) for error in validation.refused_by(context, planned)]
+        assert any(f"{answers:,} answers are not written as csv" in text for text in said) == refused
+
+
+def test_warnings_are_told_before_the_charge(home: Path) -> None:
+    heard: list[tuple[str, str]] = []
+    tiny = {"mechanism": "identity", "workload": [{"marginals": {"ways": [1]}}], "budget": {"rho": "1e-8"}}
+    small.run(small.write(home.parent / "data", **tiny), home, lambda stage, line: heard.append((stage, line)))
+    stages = [stage for stage, _ in heard]
+    assert "noise" in dict(heard)["warning"]
+    assert stages.index("warning") < stages.index("count")

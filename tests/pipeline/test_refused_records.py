@@ -1,0 +1,179 @@
+"""Whatever refuses because of the records refuses in the first reading: before any charge, also of what is found first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from dpdist.errors import DpdistError
+from dpdist.measurement import filter_measurement, integer_measurement
+from dpdist.pipeline import preprocess
+from dpdist.privacy.ledger.budget_ledger import opened
+from tests import small
+from tests.pipeline.test_found_in_turn import asked, purchases
+
+NAMES = {"categories": "private", "selection": {"share": 0.05, "delta": 1e-9, "most": 3, "candidates": 50}}
+FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "bound": lambda spec: spec["records"]["person"].update(most_records="private", selection={"share": 0.1, "most": 40}),
+    "names": lambda spec: spec["domain"].update(town={**NAMES, "other": "drop"}),
+    "other names": lambda spec: spec["domain"].update(sex=NAMES),
+    "edges": lambda spec: spec["domain"].update(
+        age={"edges": "private", "selection": {"from": 0, "to": 60, "bins": 2, "share": 0.1}, "outside": "error"}
+    ),
+    "groups": lambda spec: spec["records"]["person"].update(most_groups="private", selection={"share": 0.1, "most": 4}),
+    "range": lambda spec: spec["sums"]["paid"].update(to="private", selection={"share": 0.1, "most": 2000}),
+    "left out": lambda spec: spec.update(left_out={"share": 0.05}),
+    "quantiles": lambda spec: spec.update(quantiles={"of": {"wait": {"from": 0, "to": 60}}, "share": 0.1}),
+}
+"""What parts of the budget find first, each as a change of a spec."""
+TOGETHER = [
+    ("bound", "quantiles"),
+    ("names", "quantiles"),
+    ("edges", "left out", "quantiles"),
+    ("groups", "range", "quantiles"),
+    ("bound", "names", "other names", "edges", "range", "left out", "quantiles"),
+    ("left out",),
+    (),
+]
+
+
+def spec_of(found: tuple[str, ...]) -> dict[str, Any]:
+    """A release of records in two CSV files, with all that is found for it first."""
+    spec = asked()
+    spec |= {"left_out": None, "quantiles": None, "ledger": {"dataset": "small", "cap": {"rho": 1, "selection": 1e-8}}}
+    spec["records"] = {"path": "visits", "person": {"column": "person"}}
+    spec["domain"] = {
+        "town": {"categories": [f"town {place}" for place in range(40)], "other": "drop"},
+        "sex": {"categories": ["f", "m"]},
+        "age": {"from": 0, "to": 60},
+    }
+    spec["sums"] = {"paid": {"from": 0, "to": 500}}
+    spec["workload"] = [{"marginals": {"of": [["town"], ["sex"], ["age"]]}}, {"marginals": {"of": [["sex"]]}, "sum": "paid"}]
+    for each in found:
+        FOUND[each](spec)
+    return spec
+
+
+def table() -> pa.Table:
+    given = purchases(60)
+    return given.append_column("age", pa.array(np.arange(len(given)) % 61))
+
+
+def written(folder: Path, spec: dict[str, Any], last: pa.Table, tail: bytes = b"") -> Path:
+    """The spec beside its records: the last of them, in the last file, are what somebody gave."""
+    path = small.write(folder, **spec)
+    (folder / "visits").mkdir(exist_ok=True)
+    pyarrow.csv.write_csv(table(), folder / "visits" / "a.csv")
+    pyarrow.csv.write_csv(last, folder / "visits" / "b.csv")
+    with (folder / "visits" / "b.csv").open("ab") as file:
+        file.write(tail)
+    return path
+
+
+def with_last(**values: Any) -> pa.Table:
+    """Two records more, with other values in the last one."""
+    last = {"town": "town 1", "person": 7, "sex": "f", "paid": 3.0, "wait": 5, "age": 4}
+    rows = [last, last | values]
+    return pa.table({name: [row[name] for row in rows] for name in table().column_names})
+
+
+MANY = pa.table(
+    {
+        "town": [f"village {n}" for n in range(60)],
+        "person": [*range(60)],
+        "sex": [f"s{n}" for n in range(60)],
+        "paid": [1.0] * 60,
+        "wait": [1] * 60,
+        "age": [1] * 60,
+    }
+)
+FAULTS: dict[str, tuple[pa.Table, bytes, str]] = {
+    "no person": (with_last(person=None), b"", ""),
+    "no amount of a quantile": (with_last(wait=None), b"", "quantiles"),
+    "no amount of a sum": (with_last(paid=None), b"", ""),
+    "an undeclared value": (with_last(age=99), b"", ""),
+    "a missing value": (with_last(age=None), b"", ""),
+    "too many names": (MANY, b"", "names"),
+    "too many other names": (MANY, b"", "other names"),
+    "an open quote": (with_last(), b'"town 2,8,f,1,1,1\n', ""),
+    "no column of persons": (with_last().drop_columns("person"), b"", ""),
+    "no column of a quantile": (with_last().drop_columns("wait"), b"", "quantiles"),
+    "no column of names": (with_last().drop_columns("town"), b"", ""),
+    "the same file twice": (table(), b"", ""),
+}
+"""What the last file holds, what follows it, and what must be found for it to be refused."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("found", TOGETHER, ids=" ".join)
+def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str, ...], fault: str, home: Path) -> None:
+    last, tail, only_with = FAULTS[fault]
+    if only_with and only_with not in found:
+        pytest.skip("nothing refuses it")
+    spec = spec_of(found)
+    path = written(home.parent / "data", spec, last, tail)
+    with pytest.raises(DpdistError):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
+
+
+@pytest.mark.parametrize("found", [TOGETHER[0], pytest.param(TOGETHER[4], marks=pytest.mark.slow)], ids=" ".join)
+def test_completed_records_are_published_under_the_same_id(found: tuple[str, ...], home: Path) -> None:
+    spec = spec_of(found)
+    with pytest.raises(DpdistError, match="without 'wait'"):
+        small.run(written(home.parent / "data", spec, with_last(wait=None)), home)
+    assert small.run(written(home.parent / "data", spec, with_last()), home).charged
+
+
+@pytest.mark.parametrize("found", TOGETHER, ids=" ".join)
+def test_records_with_fractions_where_a_column_is_of_lists_are_refused_before_any_charge(
+    found: tuple[str, ...], home: Path
+) -> None:
+    """A column that cannot be converted, in the last of two Parquet files."""
+    spec = spec_of(found)
+    path = small.write(home.parent / "data", **spec)
+    (home.parent / "data" / "visits").mkdir()
+    pa.parquet.write_table(table(), home.parent / "data" / "visits" / "a.parquet")
+    last = with_last()
+    for column in ["wait"] * ("quantiles" in found) + ["paid", "town", "person"]:
+        lists = pa.array([[1], [2]])
+        broken = last.set_column(last.column_names.index(column), column, lists)
+        pa.parquet.write_table(broken, home.parent / "data" / "visits" / "b.parquet")
+        with pytest.raises(DpdistError, match=column):
+            small.run(path, home)
+        with opened(home) as ledger:
+            assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
+
+
+@pytest.mark.parametrize("mechanism", ["convolution", "square-root", "identity"])
+def test_more_steps_of_amounts_than_a_filter_holds_are_refused_before_any_charge(
+    mechanism: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps of all amounts are added up in the first reading: the measurement bounds them, after what was found first."""
+    monkeypatch.setattr(integer_measurement, "MOST_RECORDS", 4000)
+    monkeypatch.setattr(preprocess, "MOST_RECORDS", 4000)
+    assert filter_measurement.few_enough is integer_measurement.few_enough
+    spec = {
+        "records": {"path": "records.parquet", "person": {"column": "person"}},
+        "domain": {"age": {"from": 0, "to": 60}},
+        "sums": {"paid": {"from": 0, "to": 500}},
+        "mechanism": mechanism,
+        "workload": [{"filters": {"of": "age", "apply": [{"running_sum": True}]}, "sum": "paid"}],
+        "left_out": {"share": 0.05},
+    }
+    large = pa.table({"person": [*range(60)], "age": [1] * 60, "paid": [500] * 60})
+    path = small.write(home.parent / "data", table=large, **spec)
+    if mechanism == "identity":  # which bounds the number of records
+        assert small.run(path, home).charged
+        return
+    with pytest.raises(DpdistError, match="without overflow"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]

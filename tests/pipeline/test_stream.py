@@ -1,0 +1,182 @@
+"""Streams: a series that grows from release to release, charged once."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpdist.arrays import scaled
+from dpdist.arrays.causal_filters import Root, root_of
+from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
+from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.mechanisms.filter_mechanisms import Triangular
+from dpdist.privacy.accounting import rho_for
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.publish import release_folder
+from dpdist.spec import load
+from dpdist.storage.array_store import Store
+from tests import small
+from tests.fit import assert_errors_fit
+from tests.small import run
+
+FILTERS = {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.8}]}
+
+
+def upto(step: int, table: pa.Table | None = None) -> pa.Table:
+    whole = small.records() if table is None else table
+    return whole.filter(pa.compute.less_equal(whole["age"], step))
+
+
+def release(home: Path, number: int, through: int, table: pa.Table | None = None, **changes: Any) -> Path:
+    """The spec of a release of the stream, with the records that were there at the time."""
+    content = {
+        "release": f"part-{number}",
+        "workload": [{"filters": FILTERS}],
+        "stream": {"name": "ages", "through": through},
+        **changes,
+    }
+    return small.write(home.parent / f"data-{number}", table=upto(through) if table is None else table, **content)
+
+
+def truth(path: Path, steps: int) -> np.ndarray:
+    counts = np.zeros((12, 2))
+    for row in small.records().to_pylist():
+        counts[row["age"], "fm".index(row["sex"])] += 1
+    return np.asarray(
+        load(path).guarantee.course.queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3))
+    )
+
+
+def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
+    """Old answers stay as they were, new ones follow; the whole is one filter's measurement of the whole series."""
+    answers: list[np.ndarray] = []
+    measured, plan = [], None
+    for number, through in enumerate((3, 4, 11)):
+        path = release(home, number, through, mechanism="square-root")
+        done = run(path, home)
+        assert done.charged == (number == 0)
+        table, certificate = release_folder.load(done.folder)
+        assert table.num_rows == 2 * (through + 1) == certificate["queries"]
+        assert certificate["stream"] == {"name": "ages", "steps": through + 1, "of": 72}
+        assert certificate["privacy"]["rho"] == "1/10"
+        found, errors = table["answer"].to_numpy(), table["standard_error"].to_numpy()
+        for before in answers:
+            np.testing.assert_allclose(found[: before.size], before, atol=0.01)
+        answers.append(found)
+        assert_errors_fit(found - truth(path, through + 1), errors)
+        store = Store(home / "store")
+        measured.append(store.read(store.open(f"measurements/part-{number}")))
+        plan = done.plan
+    assert [z.size for z in measured] == [8, 2, 14]
+    assert table["query"].to_pylist()[-1] == "age at 11, sex m"
+    # the noise of all parts together against the exact measurement of the whole series
+    assert plan is not None
+    grid = plan.grid
+    assert isinstance(grid, FilterGrid)
+    counts = np.zeros((12, 2), dtype=np.int64)
+    for row in small.records().to_pylist():
+        counts[row["age"], "fm".index(row["sex"])] += 1
+    noise = (np.concatenate(measured) - grid.measure(counts)) / plan.noise.deviation
+    assert_errors_fit(noise, np.ones(noise.size), mixed=np.eye(noise.size))
+    assert len(set(np.round(noise, 6))) == noise.size  # fresh noise for every step
+    with opened(home) as ledger:
+        assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
+        assert ledger.verify().releases == 3
+    path = release(home, 1, 4, mechanism="square-root")
+    again = run(path, home)
+    assert not again.charged
+    shutil.rmtree(again.folder)
+    np.testing.assert_array_equal(release_folder.load(run(path, home).folder)[0]["answer"].to_numpy(), answers[1])
+
+
+def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path) -> None:
+    """The least error for a new stream; one that another version began otherwise is not begun anew, and is charged nothing."""
+    begun = run(release(home, 0, 3), home)
+    compared = {row.mechanism: row.cost for row in begun.plan.table}
+    assert compared.keys() == {"square-root", "triangular"}
+    assert begun.plan.strategy.name == min(compared, key=lambda name: compared[name] or 0) == "triangular"
+    with mock.patch.object(Triangular, "passed_over", return_value="an earlier version did not know it"):
+        other = run(release(home, 10, 3, stream={"name": "early", "through": 3}), home)
+        assert other.plan.strategy.name == "square-root"
+    later = run(release(home, 11, 6, stream={"name": "early", "through": 6}), home)
+    assert (later.plan.strategy.name, later.charged) == ("square-root", False)
+    np.testing.assert_allclose(
+        release_folder.load(later.folder)[0]["answer"].to_numpy()[:8],
+        release_folder.load(other.folder)[0]["answer"].to_numpy(),
+        atol=0.01,
+    )
+    again = run(release(home, 1, 6), home)
+    assert (again.plan.strategy.name, again.charged) == ("triangular", False)
+
+
+def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
+    run(release(home, 0, 3), home)
+    path = release(home, 1, 8)
+    with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run(path, home)
+    with pytest.raises(LedgerError, match="'part-1' is not finished"):
+        run(release(home, 2, 9), home)
+    files = small.undisturbed(path, home)
+    assert small.tree(run(path, home).folder) == files
+
+
+def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coefficients and noise are those of the first release, though both come out a little different now."""
+    budget = {
+        "budget": {"epsilon": 0.4, "delta": 1e-6},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 1, "delta": 1e-6}},
+    }
+    first = run(release(home, 0, 3, **budget), home)
+
+    def other(*given: Any) -> Root:
+        made = root_of(*given)
+        return dataclasses.replace(made, coefficients=scaled(made.coefficients, 1 + 1e-7))
+
+    monkeypatch.setattr("dpdist.strategies.filter_strategies.root_of", other)
+    monkeypatch.setattr("dpdist.spec.sections.budgets.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
+    second = run(release(home, 1, 8, **budget), home)
+    assert second.plan.grid.digest == first.plan.grid.digest
+    assert (second.plan.noise, second.plan.loss) == (first.plan.noise, first.plan.loss)
+    assert not second.charged
+
+
+def test_what_a_stream_does_not_allow(home: Path) -> None:
+    with pytest.raises(InvalidSpec, match="one filter of the past"):
+        run(release(home, 9, 3, workload=[{"filters": FILTERS}, {"filters": {**FILTERS, "apply": [{"window": 2}]}}]), home)
+    with pytest.raises(InvalidSpec, match="one filter of the past"):
+        run(release(home, 9, 3, workload=[{"filters": {**FILTERS, "apply": [{"trend": 5.0}]}}]), home)
+    with pytest.raises(InvalidSpec, match="'through' is a value of 'age'"):
+        run(release(home, 9, 12), home)
+    with pytest.raises(InvalidSpec, match="uses Gaussian noise"):
+        run(release(home, 9, 3, budget={"epsilon": 1}, ledger={"dataset": "small", "cap": {"epsilon": 1}}), home)
+    run(release(home, 0, 3), home)
+    with pytest.raises(InvalidInput, match="first 4 steps of stream 'ages' were already released, last by 'part-0'"):
+        run(release(home, 1, 3), home)
+    changed = pa.concat_tables([upto(5), upto(5).slice(0, 1)])
+    with pytest.raises(InvalidInput, match="its past is final"):
+        run(release(home, 1, 5, table=changed), home)
+    with pytest.raises(LedgerError, match="measured in another way"):
+        run(release(home, 1, 5, budget={"rho": 0.05}), home)
+    with pytest.raises(LedgerError, match="measured in another way"):
+        run(release(home, 1, 5, workload=[{"filters": {**FILTERS, "apply": [{"exponential": 0.7}]}}]), home)
+    with opened(home) as ledger:
+        assert [r.release for r in ledger.stream("small", "ages")] == ["part-0"]
+        ledger.verify()
+
+
+def test_distances_from_another_count_are_another_stream(home: Path) -> None:
+    """The count around which distances are filtered is part of what all releases of a stream measure."""
+    whole: dict[str, Any] = {**FILTERS, "by": ["sex", "work"]}
+    around = [[{"filters": {**whole, "around": number}}] for number in (9, 10)]
+    run(release(home, 0, 3, workload=around[0]), home)
+    with pytest.raises(LedgerError, match="measured in another way"):
+        run(release(home, 1, 5, workload=around[1]), home)

@@ -1,0 +1,215 @@
+"""Releases whose bound on the records of a person is chosen by a part of the budget: charged, drawn once, said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist.engine import inline
+from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.page.truncation_text import beyond_sentences
+from dpdist.pipeline import preprocess
+from dpdist.planner.preprocessing_steps import preliminary_of
+from dpdist.planner.release_plan import plan
+from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.runtime.context import Context, silent
+from dpdist.spec import load
+from dpdist.storage.array_store import Store
+from tests import small
+from tests.command_line import CommandLine
+from tests.often import first_of
+
+MOST = 40
+BUDGETS: dict[str, dict[str, Any]] = {
+    "rho": {"budget": {"rho": 0.1}},
+    "delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-6}}},
+    "pure": {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 2}}},
+}
+ALWAYS = {("add-remove", "rho"), ("replace-one", "delta"), ("replace-one", "pure")}
+ASKED = [
+    pytest.param(neighbours, budget, marks=[] if (neighbours, budget) in ALWAYS else pytest.mark.slow)
+    for neighbours in ("add-remove", "replace-one")
+    for budget in BUDGETS
+]
+"""Relations and budgets: every one of them at every run, each with each when slow."""
+
+
+def purchases(persons: int = 800, seed: int = 4) -> pa.Table:
+    """Persons with lognormal numbers of records."""
+    state = np.random.default_rng(seed)
+    number = np.maximum(1, np.exp(state.normal(1, 0.8, persons)).round().astype(int))
+    person = np.repeat(np.arange(persons), number)
+    table = {"age": state.integers(0, 12, person.size), "sex": state.choice(["f", "m"], person.size), "person": person}
+    return pa.table({**table, "work": state.choice(["a", "b", "c"], person.size)})
+
+
+def asked(share: float = 0.1, **changes: Any) -> dict[str, Any]:
+    person = {"column": "person", "most_records": "private", "selection": {"share": share, "most": MOST}}
+    return {"records": {"path": "records.parquet", "called": "purchases", "person": person}, **changes}
+
+
+def once() -> dict[str, Any]:
+    return {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}
+
+
+def written(home: Path, **changes: Any) -> Path:
+    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+
+
+def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
+    assert (
+        "above are for the largest bounds that 'most_records: private' may choose; a smaller choice means less noise" in told
+    )
+
+
+@pytest.mark.parametrize(("neighbours", "budget"), ASKED)
+def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
+    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    bound, said = facts["privacy"]["most_records_of_one_person"], facts["chosen_bound"]
+    assert 1 < bound < MOST
+    assert bound == said["most_records"] == done.job.guarantee.person.most_records
+    numbers = np.bincount(purchases()["person"].to_numpy())
+    true = (numbers > bound).mean(), np.maximum(numbers - bound, 0).sum() / numbers.sum()
+    for truth, name in zip(true, ("persons_beyond", "records_left_out"), strict=True):
+        off = (
+            3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
+        )  # one draw: its 95 % are simulated in tests/statistics
+        assert abs(truth - said[name]["share"]) <= off
+    assert done.tally.beyond_bound == np.maximum(numbers - bound, 0).sum()
+    page = (Path(done.folder) / "index.html").read_text()
+    assert f"Counts the first {bound} purchases of each person, a number that" in page
+    unknown = {**facts, "chosen_bound": {**said, "records_left_out": {"share": 0.0, "low_95": 0.0, "high_95": 1.0}}}
+    assert "have more, and an unknown share of all purchases" in beyond_sentences(unknown)[0]
+    assert "Intervals of answers are of the records that count" in page
+    with opened(home) as ledger:
+        own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
+        assert own is not None
+        assert choice is not None
+        together = own.own + choice.own
+        assert (own.state, choice.state) == ("committed", "committed")
+    written_budget = done.job.declared.guarantee.budget.loss
+    assert (together.rho, together.pure) == (written_budget.rho, written_budget.pure)
+    assert choice.own.rho == written_budget.rho / 10
+    assert choice.own.pure == written_budget.pure / 10
+    assert Fraction(facts["privacy"]["rho"]) == together.zcdp
+    said_of_it = small.verified(home, "small-1")
+    assert not [each for each in said_of_it if "the ledger says" in each]
+
+
+def of_groups(**changes: Any) -> dict[str, Any]:
+    """Persons by group, with a bound on their groups that is chosen."""
+    person = {"column": "person", "most_groups": "private", "selection": {"share": 0.1, "most": MOST}}
+    tables = {"workload": [{"marginals": {"of": [["age", "sex", "work"]]}}]}
+    records = {"path": "records.parquet", "called": "buyers", "count": "persons", "person": person}
+    return tables | {"records": records, **changes}
+
+
+@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, ASKED))
+def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
+    table = purchases()
+    path = small.write(home.parent / "data", table=table, **of_groups(neighbours=neighbours, **BUDGETS[budget]))
+    done = small.run(path, home)
+    facts = json.loads((Path(done.folder) / "release.json").read_text())
+    bound, said = facts["privacy"]["most_groups_of_one_person"], facts["chosen_groups"]
+    assert 1 < bound < MOST
+    assert bound == said["most_groups"] == done.job.guarantee.person.most_groups
+    pairs = {tuple(row.values()) for row in table.select(["person", "age", "sex", "work"]).to_pylist()}
+    numbers = np.bincount([person for person, *_ in pairs])
+    true = (numbers > bound).mean(), np.maximum(numbers - bound, 0).sum() / numbers.sum()
+    for truth, name in zip(true, ("persons_in_more_groups", "groups_left_out"), strict=True):
+        assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
+    page = (Path(done.folder) / "index.html").read_text()
+    assert (
+        f"Counts each person in the first {bound} of their groups, a number of groups that 10% of the budget chose" in page
+    )
+    with opened(home) as ledger:
+        own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
+    assert own is not None
+    assert choice is not None
+    together, whole = own.own + choice.own, done.job.declared.guarantee.budget.loss
+    assert (together.rho, together.pure) == (whole.rho, whole.pure)
+    assert (choice.own.rho, choice.own.pure) == (whole.rho / 10, whole.pure / 10)
+    assert Fraction(facts["privacy"]["rho"]) == together.zcdp
+    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+
+
+@pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
+def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
+    """For cells measured by themselves the variance grows with the groups, and not with their square."""
+    path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
+    context, job = Context(home, Store(home / "store"), inline(), silent), load(path)
+    before = preliminary_of(job)
+    assert before is not None
+    errors = before.errors(partial(preprocess.planned_errors, context, before))
+    bounds = [2, 3, 12, MOST]
+    variances = [plan(context, job.with_found(bound)).variance for bound in bounds]
+    np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.lasts, bounds)], variances, rtol=0.02)
+    if mechanism == "identity":
+        np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.lasts, rtol=0.01)
+
+
+@pytest.mark.parametrize("asking", first_of(1, [asked, of_groups]))
+def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[], dict[str, Any]]) -> None:
+    """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
+    path = small.write(home.parent / "data", table=purchases(), **asking())
+    with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    with opened(home) as ledger:
+        receipt = ledger.receipt("small-1~bound")
+        assert receipt is not None
+        assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)  # the charge is there before the draw
+    with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    kept = {name: content for name, content in small.tree(home / "store").items() if "bound" in name}
+    draws = mock.Mock(side_effect=AssertionError("drawn twice"))
+    with mock.patch.object(preprocess, "_write", draws):
+        done = small.run(path, home)
+    assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
+    assert done.charged
+    with opened(home) as ledger:
+        spent = [row["facts"]["loss"] for row in ledger.entries("small-1~bound") if row["event"] == "reserved"]
+    assert len(spent) == 1
+    again = small.run(path, home)
+    assert not again.charged
+    assert again.job.guarantee.person == done.job.guarantee.person
+
+
+def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
+    small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), records=once()), home)
+    with pytest.raises(BudgetExceeded):
+        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for the rest of the budget alone
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1~bound") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"selection": None}, "add 'selection"),
+        ({"most_records": 5}, "'selection' chooses a bound"),
+        ({"column": None}, "name the 'column'"),
+        ({"most_groups": 3}, "goes without 'most_groups'"),
+        ({"selection": {"share": 1.5, "most": 9}}, "'share' lies between 0 and 1"),
+        ({"most_groups": "private"}, "depends on which groups count"),
+        ({"most_records": 1, "most_groups": "private", "column": None}, "name the 'column'"),
+        ({"most_records": 1, "most_groups": "private", "selection": None}, "'most_groups: private' chooses a bound"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    content = asked()
+    content["records"]["person"] = {k: v for k, v in {**content["records"]["person"], **change}.items() if v is not None}
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, table=purchases(), **content))

@@ -1,0 +1,186 @@
+"""Private selection: the threshold against brute force and exact sums, and an audit over neighbouring files whose rare names differ."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy import partition_selection as module
+from dpdist.privacy.noise import discrete_gaussian
+from dpdist.privacy.partition_selection import UNIT_BITS, Selection, failure_at, selection
+from dpdist.stability import Distance
+
+KEY = bytes(range(32))
+TRIALS = 20_000
+WRONG = 1e-4
+"""How often a test says of a private selection that it is none."""
+
+
+def partitions(records: int, least: int = 1) -> Iterator[tuple[int, ...]]:
+    """All ways to spread records over names."""
+    yield (records,)
+    for first in range(least, records // 2 + 1):
+        for rest in partitions(records - first, first):
+            yield (first, *rest)
+
+
+def passed(rule: Selection, counts: tuple[int, ...], trials: int = TRIALS, key: bytes = KEY) -> np.ndarray:
+    """Which names of each trial reach the threshold, (trials, names): every trial has draws of its own."""
+    free = replace(rule, most=trials * len(counts))
+    chosen = free.chosen(np.tile(np.array(counts), trials), lambda count: discrete_gaussian(key, rule.scale, count=count))
+    out = np.zeros(trials * len(counts), dtype=bool)
+    out[chosen] = True
+    return out.reshape(trials, len(counts))
+
+
+@pytest.mark.parametrize(("records", "replaced"), [(1, False), (3, False), (3, True), (8, True)])
+def test_the_threshold_is_the_least_that_keeps_delta(records: int, replaced: bool) -> None:
+    """Against the sum over every way to spread a unit's records over names of its own, by SciPy's normal tail."""
+    delta = Fraction(1, 10**6)
+    rule = selection(Fraction(1, 50), delta, Distance(records, replaced), 10)
+
+    def worst(threshold: int) -> float:
+        return max(
+            sum(scipy.stats.norm.sf((threshold - (count << UNIT_BITS) - 1) / rule.scale) for count in names)
+            for names in partitions(records)
+        )
+
+    assert worst(rule.threshold) <= float(delta)
+    assert worst(rule.threshold - (1 << (UNIT_BITS - 10))) > float(delta)
+    assert rule.loss.failure == delta
+    moved = (2 if replaced else 1) * (records << UNIT_BITS) ** 2
+    assert Fraction(moved, 2 * rule.scale**2) <= Fraction(1, 50) < Fraction(moved, 2 * (rule.scale - 1) ** 2)
+
+
+def test_many_records_are_bounded_over_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXACT", 4)
+    rough = [failure_at(threshold << UNIT_BITS, 20 << UNIT_BITS, 40) for threshold in (60, 90, 200)]
+    monkeypatch.setattr(module, "EXACT", 1000)
+    exact = [failure_at(threshold << UNIT_BITS, 20 << UNIT_BITS, 40) for threshold in (60, 90, 200)]
+    assert all(fine <= coarse <= 2.1 * fine for fine, coarse in zip(exact, rough, strict=True))
+
+
+@pytest.mark.parametrize(("scale", "threshold"), [(20, 60), (40, 90), (40, 200), (80, 200)])
+def test_the_bound_over_ranges_is_close(scale: int, threshold: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one name of all records is about as likely to pass as many names of one each."""
+    bound = partial(failure_at, threshold << UNIT_BITS, scale << UNIT_BITS, 40)
+    exact = bound()
+    monkeypatch.setattr(module, "EXACT", 4)
+    assert exact <= bound() <= 1.05 * exact
+
+
+@pytest.mark.parametrize("scale", [1, 3, 20])
+def test_the_tail_of_the_discrete_gaussian_is_below_the_normal_one(scale: int) -> None:
+    """Proposition 25 of Canonne, Kamath & Steinke 2020 by exact sums, to eight standard deviations."""
+    weights = np.exp(-(np.arange(-12 * scale, 12 * scale + 1) ** 2) / (2.0 * scale**2))
+    tails = np.cumsum(weights[::-1])[::-1] / weights.sum()
+    for height in range(1, 8 * scale):
+        assert tails[12 * scale + height] <= scipy.stats.norm.sf((height - 1) / scale) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("deviations", [-2, -1, 0, 1, 2])
+def test_the_probability_of_a_selection_is_the_closed_form(deviations: int) -> None:
+    """Exact binomial test of 20,000 real draws at each count, two-sided at 1e-4; a threshold off by a tenth of a deviation is found."""
+    rule = selection(Fraction(1, 200), Fraction(1, 10**4), Distance(1, False), 10)
+    count = round((rule.threshold + deviations * rule.scale) / 2**UNIT_BITS)
+    found = int(passed(rule, (count,)).sum())
+    assert scipy.stats.binomtest(found, TRIALS, rule.chance(count)).pvalue > WRONG
+    wrong = replace(rule, threshold=rule.threshold - rule.scale // 10)
+    assert scipy.stats.binomtest(int(passed(wrong, (count,)).sum()), TRIALS, rule.chance(count)).pvalue < WRONG
+
+
+def audited(rule: Selection, own: tuple[int, ...], delta: float) -> bool:
+    """Whether a file and its neighbour, which lacks the unit with these own names, look alike but for delta.
+
+    The event is that any own name is published, which never happens without the unit: its probability is delta at most. A private
+    selection is refused with probability ``WRONG`` at most.
+    """
+    shown = int(passed(rule, own).any(axis=1).sum())
+    return shown <= scipy.stats.binom.ppf(1 - WRONG, TRIALS, delta)
+
+
+@pytest.mark.parametrize("records", [1, 4])
+def test_an_audit_over_files_whose_rare_names_differ(records: int) -> None:
+    """Delta is 0.02, so that 20,000 trials see it: every way to spread a unit's records passes."""
+    delta = Fraction(1, 50)
+    rule = selection(Fraction(1, 10), delta, Distance(records, False), 10)
+    for own in partitions(records):
+        assert audited(rule, own, float(delta))
+
+
+@pytest.mark.parametrize(
+    ("planted", "own"),
+    [
+        ("one record where a person has four", (4,)),
+        ("the union of names is forgotten", (1, 1, 1, 1)),
+        ("half the deviation of the noise", (4,)),
+    ],
+)
+def test_the_audit_finds_a_threshold_that_is_too_low(planted: str, own: tuple[int, ...]) -> None:
+    """Each fault raises the event's probability so far that 20,000 trials miss it with a probability below 1e-3, computed here."""
+    delta, moved = Fraction(1, 50), Distance(4, False)
+    right = selection(Fraction(1, 10), delta, moved, 10)
+    tail = scipy.stats.norm.isf(float(delta))
+    wrong = {
+        "one record where a person has four": replace(right, threshold=int((1 << UNIT_BITS) + tail * right.scale)),
+        "the union of names is forgotten": replace(right, threshold=int((1 << UNIT_BITS) + tail * right.scale)),
+        "half the deviation of the noise": replace(right, threshold=int((4 << UNIT_BITS) + tail * right.scale / 2)),
+    }[planted]
+    chance = 1 - math.prod(1 - wrong.chance(count) for count in own)
+    assert scipy.stats.binom.cdf(scipy.stats.binom.ppf(1 - WRONG, TRIALS, float(delta)), TRIALS, chance) < 1e-3
+    assert not audited(wrong, own, float(delta))
+
+
+def separation(rule: Selection, common: tuple[int, int], key: bytes = KEY) -> float:
+    """How far apart two counts of a common name look, in standard deviations, less what the simulation may be off."""
+    shares = [passed(rule, (count,), key=key).mean() for count in common]
+    spreads = [
+        math.sqrt(share * (1 - share) / TRIALS) / scipy.stats.norm.pdf(scipy.stats.norm.ppf(share)) for share in shares
+    ]
+    high, low = (scipy.stats.norm.ppf(share) for share in shares)
+    return float(high - low - scipy.stats.norm.isf(WRONG) * math.hypot(*spreads))
+
+
+def test_common_names_tell_no_more_than_rho() -> None:
+    """A count and one that a unit's four records raise: on a Gaussian's trade-off curve they are sqrt(2 rho) apart, not more.
+
+    A noise of 0.7 times the scale is found: it puts them 1.43 times as far apart, and the simulation is off by a tenth of that.
+    """
+    rule = selection(Fraction(1, 2), Fraction(1, 50), Distance(4, False), 10)
+    centre = rule.threshold >> UNIT_BITS
+    counts = (centre + 2, centre - 2)
+    assert separation(rule, counts) <= 1.0
+    weak = replace(rule, scale=7 * rule.scale // 10)
+    assert separation(weak, counts) > 1.0
+
+
+def test_the_largest_noisy_counts_are_kept() -> None:
+    rule = replace(selection(Fraction(1, 2), Fraction(1, 10**6), Distance(1, False), 2), most=2)
+    noise = np.array([0, 5, 0, -1, 0], dtype=np.int64) << UNIT_BITS
+    counts = np.array([100, 96, 3, 101, 102])
+    assert rule.chosen(counts, lambda count: noise[:count]).tolist() == [1, 4]
+    assert rule.chosen(np.zeros(0, dtype=np.int64), lambda count: noise[:count]).size == 0
+    assert rule.chosen(np.array([2**32]), lambda count: noise[:count]).tolist() == [0]  # as many as a release counts
+
+
+def test_counts_at_which_names_are_selected() -> None:
+    rule = selection(Fraction(1, 200), Fraction(1, 10**6), Distance(2, True), 10)
+    for chance in (0.5, 0.975):
+        count = rule.count_with(chance)
+        assert rule.chance(count) >= chance > rule.chance(count - 1)
+    with pytest.raises(InvalidInput, match="raise its 'share'"):
+        selection(Fraction(1, 10**20), Fraction(1, 10**6), Distance(1, False), 10)
+
+
+def test_partitions_are_all() -> None:
+    assert sorted(partitions(4)) == [(1, 1, 1, 1), (1, 1, 2), (1, 3), (2, 2), (4,)]
+    assert len(list(itertools.islice(partitions(8), 100))) == 22

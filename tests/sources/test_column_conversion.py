@@ -1,0 +1,319 @@
+"""Types of columns: one record more never changes how another is read, whatever it makes of the types that a writer chose."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpdist import engine
+from dpdist.counting.histogram_counting import count
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.calendar import Times
+from dpdist.errors import InvalidSpec
+from dpdist.extracts.column_projection import uses_of
+from dpdist.extracts.table_extracts import DeltaTable, Query, RecordTable, extracted
+from dpdist.sources.column_types import ColumnType
+from dpdist.sources.formats import json_lines
+from dpdist.sources.formats.column_conversion import Unconvertible, converted, moments_of, texts_of
+from dpdist.sources.record_sources import PersonColumn, Source, source_of
+from dpdist.spec import load
+from dpdist.storage.array_store import Store
+from tests import small
+from tests.counting.test_histogram_counting import ROOT
+
+DAY = datetime.date(2026, 9, 1)
+NOON = datetime.datetime(2026, 9, 1, 12)
+AGES = Attribute("age", edges=(0.0, 18.0, 60.0), missing="none", outside="drop")
+DAYS = Attribute(
+    "day", edges=(0.0, 1.0, 2.0), times=Times(datetime.datetime(2026, 9, 1), 2, "day"), missing="none", outside="drop"
+)
+
+
+def of(name: str, *categories: str) -> Attribute:
+    return Attribute(name, categories=categories, missing="none", other="another")
+
+
+def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarray:
+    """All counts of files, the last two cells of an attribute of categories being missing and other values."""
+    source: Source = source_of(place, columns={}, attributes=domain.names, **small.whose(**given))
+    store = Store(work / "store")
+    return store.read(count(source, domain, store, engine.inline(), root=ROOT)[0])
+
+
+def extract(table: RecordTable, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
+    work.mkdir(exist_ok=True, parents=True)
+    return extracted(
+        table,
+        "r",
+        work / "records",
+        work,
+        ROOT,
+        2**30,
+        uses_of(domain, {}, None if person is None else PersonColumn(person)),
+        types,
+    ).path
+
+
+SAME = [
+    pa.array([1, 2, None]),
+    pa.array([1, 2, None], pa.uint8()),
+    pa.array([1.0, 2.0, None]),
+    pa.array([1.0, 2.0, None], pa.float32()),
+    pa.array([Decimal("1.00"), Decimal("2.00"), None]),
+    pa.array(["1", "2", None]),
+    pa.array(["1", "2", None], pa.large_string()),
+    pa.array(["1", "2", None], pa.string_view()),
+    pa.array(["1", "2", None]).dictionary_encode(),
+    pa.array([1.0, 2.0, None]).dictionary_encode(),
+]
+
+
+@pytest.mark.parametrize("column", SAME, ids=lambda each: str(each.type))
+def test_a_value_is_the_same_however_its_column_is_stored(column: pa.Array) -> None:
+    assert texts_of(column).to_pylist() == ["1", "2", None]
+    assert converted(column, "number").to_pylist() == [1.0, 2.0, None]
+    assert converted(column, "whole").to_pylist() == [1, 2, None]
+    assert converted(column, "text").type == pa.string()
+
+
+def test_texts_of_numbers_and_times() -> None:
+    numbers = [1.5, 1e20, 1e50, -0.0, float("nan"), float("-inf"), 1.25e-60]
+    written = ["1.5", "1" + 20 * "0", "1e+50", "0", "nan", "-inf", "1.25e-60"]
+    assert texts_of(pa.array(numbers)).to_pylist() == written
+    assert texts_of(pa.array([1.1], pa.float32())).to_pylist() == ["1.1"]
+    assert texts_of(pa.array([Decimal("1.50"), Decimal("7.25"), Decimal("-0.00")])).to_pylist() == ["1.5", "7.25", "0"]
+    assert texts_of(pa.array([True, False])).to_pylist() == ["true", "false"]
+    for unit in ("s", "ms", "us", "ns"):
+        times = pa.array([datetime.datetime(2026, 9, 1), NOON], pa.timestamp(unit))
+        assert texts_of(times).to_pylist() == ["2026-09-01", "2026-09-01 12:00:00"]
+        assert moments_of(times, finer=True).to_pylist() == ["2026-09-01 00:00:00", "2026-09-01 12:00:00"]
+    assert texts_of(pa.array([NOON], pa.timestamp("ms", "Europe/Berlin"))).to_pylist() == ["2026-09-01 12:00:00Z"]
+    assert texts_of(pa.array([DAY])).to_pylist() == texts_of(pa.array([DAY], pa.date64())).to_pylist() == ["2026-09-01"]
+
+
+def test_what_does_not_convert_is_missing_and_its_neighbours_are_not() -> None:
+    texts = ["1", "+5", " 7 ", "1.0", "1.5", "x", "", None, "9223372036854775807", "9223372036854775808", "9007199254740993"]
+    whole = [1, 5, 7, 1, None, None, None, None, 2**63 - 1, None, 2**53 + 1]
+    assert converted(pa.array(texts), "whole").to_pylist() == whole
+    assert converted(pa.array([2**64 - 1, 3], pa.uint64()), "whole").to_pylist() == [None, 3]
+    assert converted(pa.array([1.5, 2.0, 1e300, None]), "whole").to_pylist() == [None, 2, None, None]
+    days = ["2026-09-01", "2026-09-01T12:00", "2026-09-01 01:00:00+02:00", "01.09.2026", "2026-02-30", "", None]
+    before = datetime.date(2026, 8, 31)
+    assert converted(pa.array(days), "date").to_pylist() == [DAY, DAY, before, None, None, None, None]
+    midnight, evening = datetime.datetime(2026, 9, 1), datetime.datetime(2026, 8, 31, 23)
+    assert converted(pa.array(days), "time").to_pylist() == [midnight, NOON, evening, None, None, None, None]
+    words = ["true", "false", "True", "FALSE", "1", "true ", None]
+    assert converted(pa.array(words), "boolean").to_pylist() == [True, False, True, False, None, None, None]
+    assert converted(pa.array([None, None]), "date").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ([True], "number"),
+        ([DAY], "number"),
+        ([DAY], "whole"),
+        ([1], "date"),
+        ([1.5], "time"),
+        ([1], "boolean"),
+        ([[1]], "text"),
+        ([{"KNOWN": 1}], "number"),
+    ],
+)
+def test_columns_that_cannot_convert_are_refused_without_their_type(column: list[Any], kind: ColumnType) -> None:
+    with pytest.raises(Unconvertible, match="^holds .*; allowed are") as refused:
+        converted(pa.array(column), kind)
+    assert "KNOWN" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", get_args(ColumnType))
+def test_texts_that_are_not_utf_8_convert_to_nothing(kind: ColumnType) -> None:
+    """Files may hold them under the name of texts; what they would become differs between readers."""
+    column = pa.Array.from_buffers(pa.string(), 2, pa.array([b"2\xff", b"3"], pa.binary()).buffers())
+    with pytest.raises(pa.ArrowException):
+        converted(column, kind)
+
+
+@pytest.mark.parametrize(
+    ("without", "more", "value"),
+    [
+        (pa.array([Decimal("1.5")] * 9), pa.array([Decimal("1.50")] * 9 + [Decimal("7.25")]), "1.5"),
+        (pa.array([DAY] * 9), pa.array([datetime.datetime(2026, 9, 1)] * 9 + [NOON]), "2026-09-01"),
+        (pa.array([17] * 9), pa.array([17.0] * 9 + [None]), "17"),
+        (pa.array([17] * 9), pa.array(["17"] * 9 + ["unknown"]), "17"),
+    ],
+    ids=["decimals", "dates", "missing", "text"],
+)
+def test_one_record_changes_no_other_record_of_parquet(
+    without: pa.Array, more: pa.Array, value: str, tmp_path: Path
+) -> None:
+    """A writer takes the type of a column from its values: 7.25 made 1.50 of 1.5."""
+    found = []
+    for number, column in enumerate((without, more)):
+        path = tmp_path / f"{number}.parquet"
+        pyarrow.parquet.write_table(pa.table({"x": column}), path)
+        found.append(counts_of(path, Domain((of("x", value),)), tmp_path / str(number)))
+    assert found[0].tolist()[0] == found[1].tolist()[0] == 9
+    assert int(np.abs(found[0] - found[1]).sum()) == 1
+
+
+def test_a_missing_value_beside_whole_numbers_moves_none_of_them(tmp_path: Path) -> None:
+    """Of 2^53 and beyond: they were compared exactly where no value was missing, and rounded where one was."""
+    edges = tuple(float(2**53 + step) for step in (-4, -2, 0))
+    domain = Domain((Attribute("n", edges=edges, missing="none", outside="drop"),))
+    found = []
+    for number, values in enumerate(([2**53 - 1, 2**53 + 1], [2**53 - 1, 2**53 + 1, None])):
+        path = tmp_path / f"{number}.parquet"
+        pyarrow.parquet.write_table(pa.table({"n": pa.array(values)}), path)
+        found.append(counts_of(path, domain, tmp_path / str(number)))
+    assert int(np.abs(found[0] - found[1]).sum()) == 1
+
+
+@pytest.mark.parametrize(("name", "attribute", "good"), [("age", AGES, "17"), ("day", DAYS, "2026-09-01")])
+def test_a_folder_whose_value_does_not_convert_has_none(name: str, attribute: Attribute, good: str, tmp_path: Path) -> None:
+    for value, rows in ((good, [1, 2]), ("unknown", [3])):
+        path = tmp_path / "hive" / f"{name}={value}" / "x.parquet"
+        path.parent.mkdir(parents=True)
+        pyarrow.parquet.write_table(pa.table({"other": rows}), path)
+    given: dict[str, Any] = {"types": {name: "date"}} if name == "day" else {}
+    assert counts_of(tmp_path / "hive", Domain((attribute,)), tmp_path, **given).tolist() == [2, 0, 1]
+
+
+TYPES: dict[str, ColumnType] = {"age": "whole", "day": "date", "name": "text", "person": "text"}
+
+
+def asked(folder: Path, sql: str, domain: Domain, work: Path) -> np.ndarray:
+    return counts_of(extract(Query(sql, None, folder, TYPES), work, domain, {}), domain, work)
+
+
+def test_the_first_of_several_files_decides_no_type(tmp_path: Path) -> None:
+    """One missing value there turned its ages into double, and 17.6 in all other files into 18."""
+    found = []
+    for number, first in enumerate(([17, 18], [17.0, 18.0, None])):  # as pandas writes them
+        folder = tmp_path / str(number) / "visits"
+        folder.mkdir(parents=True)
+        for name, ages in (("a", pa.array(first)), ("b", pa.array([17.6] * 40))):
+            pyarrow.parquet.write_table(pa.table({"age": ages}), folder / f"{name}.parquet")
+        found.append(asked(folder.parent, "SELECT age FROM 'visits/*.parquet'", Domain((AGES,)), tmp_path / f"w{number}"))
+    assert int(np.abs(found[0] - found[1]).sum()) == 1
+
+
+def test_a_folder_of_an_unknown_day_leaves_the_other_days_what_they_are(tmp_path: Path) -> None:
+    domain, found = Domain((DAYS,)), []
+    for number, days in enumerate((["2026-09-01"], ["2026-09-01", "unknown"])):
+        for day in days:
+            path = tmp_path / str(number) / f"day={day}" / "x.parquet"
+            path.parent.mkdir(parents=True)
+            pyarrow.parquet.write_table(pa.table({"age": [1] * (40 if day != "unknown" else 1)}), path)
+        sql = f"SELECT day FROM '{number}/' WHERE day >= DATE '2026-09-01' OR day IS NULL"
+        found.append(asked(tmp_path, sql, domain, tmp_path / f"w{number}").tolist())
+    assert found == [[40, 0, 0], [40, 0, 1]]
+
+
+def test_a_quote_in_one_record_changes_no_other_record_of_csv(tmp_path: Path) -> None:
+    """A dialect that was guessed from all records made [0, 0] of [30, 30]."""
+    domain, found = Domain((of("name", "'x'", "'y'"),)), []
+    for number, more in enumerate(("", "O'x,'x\n")):
+        rows = "".join(f"p{n},'{'xy'[n % 2]}'\n" for n in range(60))
+        (tmp_path / "visits.csv").write_text(f"person,name\n{rows}{more}")
+        found.append(asked(tmp_path, "SELECT name FROM 'visits.csv'", domain, tmp_path / f"w{number}").tolist())
+    assert found[0][:2] == found[1][:2] == [30, 30]
+
+
+def test_a_file_has_the_declared_columns_alone(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"age": [1], "SECRETJANE": [2]}), tmp_path / "x.parquet")
+    with pytest.raises(InvalidSpec, match="'records.types' declares") as refused:
+        asked(tmp_path, "SELECT age, secret FROM 'x.parquet'", Domain((AGES,)), tmp_path / "w")
+    assert "SECRETJANE" not in str(refused.value)
+    assert (
+        asked(tmp_path, "SELECT * FROM 'x.parquet' a JOIN 'x.parquet' b USING (age)", Domain((AGES,)), tmp_path / "w").sum()
+        == 1
+    )
+    with pytest.raises(InvalidSpec, match="differ in capitals"):
+        asked(tmp_path, "SELECT age FROM 'x.parquet' JOIN 'X.parquet' USING (age)", Domain((AGES,)), tmp_path / "v")
+
+
+def test_a_file_that_cannot_be_read_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1KNOWNPAR1")
+    with pytest.raises(InvalidSpec, match="it is no whole Parquet file"):
+        asked(tmp_path, "SELECT age FROM 'x.parquet'", Domain((AGES,)), tmp_path / "w")
+
+
+@pytest.mark.parametrize("how", ["delta", "sql"])
+def test_the_order_in_which_a_table_was_written_changes_no_count(how: str, tmp_path: Path) -> None:
+    """Which records of a person count: the first in an order that follows from the records alone."""
+    table = small.records(400)
+    domain = Domain((Attribute("age", edges=tuple(map(float, range(13)))), of("sex", "f", "m")))
+    found = []
+    for number in range(3):
+        given = table.take(np.random.default_rng(number).permutation(table.num_rows))
+        place = tmp_path / str(number)
+        if how == "delta":
+            import deltalake
+
+            deltalake.write_deltalake(str(place), given[:150])
+            deltalake.write_deltalake(str(place), given[150:], mode="append")
+            asked_of: RecordTable = DeltaTable(str(place), None)
+        else:
+            place.mkdir()
+            pyarrow.parquet.write_table(given, place / "x.parquet")
+            types: dict[str, ColumnType] = {"age": "whole", "sex": "text", "person": "text"}
+            asked_of = Query("SELECT * FROM 'x.parquet'", None, place, types)
+        path = extract(asked_of, tmp_path / f"w{number}", domain, {}, "person")
+        found.append((path.read_bytes(), counts_of(path, domain, tmp_path / f"w{number}", person="person").tolist()))
+    assert found[0] == found[1] == found[2]
+
+
+def test_lines_of_json_are_records_one_by_one(tmp_path: Path) -> None:
+    lines = [
+        b'\xef\xbb\xbf{"age": 17, "name": "a"}',
+        b'{"age": "17.0", "name": 1.50, "SECRETJANE": 1}',
+        b'{"age": [17], "name": {"a": 1}}',
+        b"KNOWN, no object",
+        b'{"age": 17, "name": "\xff"}',
+        b'{"age": 17, "name": "\\ud800"}',
+        b"[" * 100_000,
+        b"   ",
+        b'{"name": true, "age": 1e999999999}\r',
+        b"{}",
+    ]
+    (batch,) = json_lines.batches(io.BytesIO(b"\n".join(lines)), ["age", "name"], 100)
+    assert batch["age"].to_pylist() == ["17", "17.0", None, None, None, "17", None, "1e+999999999", None]
+    assert batch["name"].to_pylist() == ["a", "1.5", None, None, None, None, None, "true", None]
+    for more in range(len(lines)):
+        (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines[: more + 1]))
+        expected = counts_of(tmp_path / "x.jsonl", Domain((AGES, of("name", "a", "1.5"))), tmp_path / f"w{more}")
+        assert expected.sum() <= more + 1
+    assert asked(tmp_path, "SELECT age FROM 'x.jsonl'", Domain((AGES,)), tmp_path / "w").tolist() == [3, 0, 6]
+    with pytest.raises(InvalidSpec, match="longer than 16 MiB"):
+        list(json_lines.batches(io.BytesIO(b"x" * (18 * 2**20)), ["age"], 10))
+
+
+def test_a_release_of_json_lines_and_of_declared_types(home: Path) -> None:
+    table = small.records()
+    path = small.write(home.parent / "data", records={"path": "records.jsonl", "types": {"age": "whole", "sex": "text"}})
+    (path.parent / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    assert small.run(path, home).tally.read == 3000
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ({"path": "x.csv", "types": {"nothing": "text"}}, "which is no column that is counted"),
+        ({"path": "x.csv", "types": {"age": "date"}}, "'age' is declared 'date'"),
+        ({"path": "x.csv", "types": {"age": "int"}}, "types"),
+        ({"path": "x.csv", "person": {"column": "person"}, "types": {"person": "number"}}, "'person' is declared 'number'"),
+    ],
+)
+def test_specs_of_types_that_are_refused(records: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, records=records))

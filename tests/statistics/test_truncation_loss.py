@@ -1,0 +1,104 @@
+"""What bounds leave out: intervals on simulated noise, and numbers that are computed by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.noisy_truncation_loss import UNIT, Beyond, beyond, ladder
+from dpdist.statistics.truncation_loss import SEEN, SEEN_OF_LAPLACE, Ladder, NoisyBeyond, of_block
+from tests.often import first_of
+
+BOUND, MOST = 10, 1000
+
+
+def numbers(name: str, many: int = 30_000) -> np.ndarray:
+    """Records of every person."""
+    state = np.random.default_rng(1)
+    drawn = {
+        "lognormal": lambda: np.maximum(1, np.exp(state.normal(1.5, 1, many)).round()),
+        "pareto": lambda: state.pareto(1.8, many) * 3 + 1,
+        "poisson": lambda: state.poisson(7, many) + 1,
+    }[name]()
+    return np.asarray(drawn.astype(np.int64))
+
+
+def read(rule: Beyond, values: np.ndarray, deviation: float | None = None) -> NoisyBeyond:
+    scales, ends = (UNIT, UNIT, UNIT / rule.records), ladder(MOST).astype(np.float64)
+    by = float(rule.noise.half_width_95(1.0)), SEEN_OF_LAPLACE if rule.loss.pure else SEEN
+    return of_block(values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, *by)
+
+
+@pytest.mark.parametrize("budget", first_of(1, [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))]))
+@pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
+def test_intervals_hold_what_they_say(name: str, budget: Loss) -> None:
+    """1,000 simulated releases: the persons beyond, the records of those who are seen, and all records of the file."""
+    own, rule = numbers(name), beyond(MOST, BOUND, (), budget, "add-remove")
+    counted, lost = np.minimum(own, BOUND), np.maximum(own - BOUND, 0)
+    exact, state, runs = rule.of_persons(counted, lost).astype(np.float64), np.random.default_rng(7), 1000
+    held, told, far = np.zeros(2), [], 0
+    for _ in range(runs):
+        noise = (
+            state.laplace(0, rule.noise.scale, exact.size) if budget.pure else state.normal(0, rule.noise.scale, exact.size)
+        )
+        found = read(rule, exact + noise).persons()
+        seen = lost[lost <= found["up_to"]].sum()
+        for place, (said, true) in enumerate(
+            [(found["beyond"], (lost > 0).mean()), (found["records"], seen / (seen + counted.sum()))]
+        ):
+            held[place] += said["low_95"] - 5e-5 <= true <= said["high_95"] + 5e-5
+        if "all_records" in found:
+            told.append(found["all_records"]["low_95"] <= own.sum() <= found["all_records"]["high_95"])
+        far += found["up_to"] > 4 * lost.max()
+    assert (0.93 * runs <= held).all()
+    assert (held <= 0.97 * runs).all()
+    assert not told or np.mean(told) >= 0.94
+    assert len(told) in (0, runs)  # noise does not decide whether it is said
+    assert far <= 0.02 * runs
+
+
+def test_without_noise_all_is_exact() -> None:
+    """By hand: five persons with 1, 10, 11, 13 and 30 records, of which 10 count."""
+    rule = beyond(MOST, BOUND, (), Loss.gaussian(Fraction(1)), "add-remove")
+    own = np.array([1, 10, 11, 13, 30])
+    exact = rule.of_persons(np.minimum(own, 10), np.maximum(own - 10, 0)).astype(np.float64)
+    found = read(rule, exact, deviation=1e-9).persons()
+    assert found["beyond"] == {"share": 0.6, "low_95": 0.6, "high_95": 0.6}
+    assert found["up_to"] == 32
+    assert found["records"]["share"] == round(24 / 65, 4)
+    assert found["all_records"] == {"estimate": 65.0, "low_95": 65.0, "high_95": 65.0}
+
+
+@pytest.mark.parametrize("seen", [SEEN, SEEN_OF_LAPLACE])
+def test_noise_alone_is_seldom_seen(seen: float) -> None:
+    """On an empty ladder, in one draw of thousands. With the threshold of a Gaussian, Laplace noise is seen in three of a thousand."""
+    state, ends = np.random.default_rng(9), ladder(2**11).astype(np.float64)
+    noise = state.normal(0, 1, (20_000, ends.size)) if seen == SEEN else state.laplace(0, 0.5**0.5, (20_000, ends.size))
+    reached = [Ladder(ends, each * ends, 1.0, seen).reached for each in noise]
+    assert np.count_nonzero(reached) <= 20
+
+
+def test_amounts_by_hand() -> None:
+    """Amounts from 0 to 160, a sixteenth of which is 10: one is 5 above, one 800 above, one 20 below."""
+    rule = beyond(None, 1, ("amount",), Loss.gaussian(Fraction(1)), "add-remove")
+    exact = rule.of_amounts(np.array([0.0, 0.0, 0.0, 0.5, 80.0, -2.0])).astype(np.float64)
+    found = of_block(exact, 1e-9, (UNIT, UNIT, UNIT), ladder(2**11).astype(np.float64), 2 * UNIT, 1.96, SEEN).amounts(10.0)
+    assert [found[name]["share"] for name in ("outside", "above", "below")] == [0.5, 0.3333, 0.1667]
+    assert found["excess"]["estimate"] == pytest.approx(5 + 800 - 20, abs=1e-3)
+    assert found["up_to"] == [1280.0, 20.0]
+
+
+def test_all_records_are_said_where_noise_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers, with a limit just below and just above what the noise of all rungs comes to."""
+    rule = beyond(MOST, BOUND, (), Loss.gaussian(Fraction(1, 200)), "add-remove")
+    own = numbers("poisson")
+    counted = np.minimum(own, BOUND)
+    exact = read(rule, rule.of_persons(counted, np.maximum(own - BOUND, 0)).astype(np.float64))
+    whole = exact.ladders[0].total(exact.width, whole=True)
+    share = (whole.high - whole.value) / counted.sum()
+    for limit, said in ((share * 0.999, False), (share * 1.001, True)):
+        monkeypatch.setattr("dpdist.statistics.truncation_loss.WIDEST", limit)
+        assert ("all_records" in exact.persons()) == said

@@ -1,0 +1,117 @@
+"""What commands print: numbers below each other, reasons in whole lines, and how much is not shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dpdist.errors import InvalidInput
+from dpdist.planner.memory_estimate import StageMemory
+from dpdist.query.published_release import Answer
+from flows.commands import console_output, key_commands, plan_output
+from flows.prefect.release_flow import _raise_without_server
+from tests import HANGS
+
+
+def test_answers_stand_below_each_other_and_the_others_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"group": "g", "query": "q", "answer": value, "standard_error": 0.5, "low_95": value - 1, "high_95": value + 1}
+        for value in (1.0, 1000.0)
+    ]
+    console_output.print_answers(rows, 5)
+    _, first, second, more = capsys.readouterr().out.splitlines()
+    assert first.index(" 1.0 ") + len(" 1.0") == second.index("1,000.0") + len("1,000.0")
+    assert int(re.findall(r"[0-9]+", more)[0]) == 5 - len(rows)
+    console_output.print_answers([*rows, {**rows[0], "standard_error": None}], 3)
+    told = capsys.readouterr().out
+    assert "more" not in told
+    assert "not known" in told.splitlines()[-1]
+
+
+def test_in_a_narrow_terminal_numbers_stay_whole_and_no_letter_is_left_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of several questions each stands above its groups."""
+    monkeypatch.setattr(console_output, "out", Console(width=50))
+    row = {"group": "branch x age", "query": "branch Harbourside", "answer": 1232.6, "standard_error": 36.53}
+    console_output.print_answers([{**row, "low_95": 1161.0, "high_95": 1304.2}], 1)
+    shown = capsys.readouterr().out
+    assert "1,161.0 .. 1,304.2" in shown
+    assert "…" not in shown
+    groups = ({"branch": "North"}, {"branch": "Harbourside"})
+    asked = ("count by branch", "mean of fee by branch")
+    console_output.print_asked([Answer(text, 5.0, 1.0, 3.0, 7.0, group) for text in asked for group in groups], None)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert re.findall(r"count by branch|mean of fee by|North|Harb", lines) == [
+        "count by branch",
+        "North",
+        "Harb",
+        "mean of fee by",
+        "North",
+        "Harb",
+    ]
+
+
+def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(plan_output, "out", console_output.Screen())
+    reason = "needs more memory than there is " * 20
+    plan_output.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=True)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        f"coa, newton: {reason}".rstrip(),
+        "eigen: is slower",
+    ]
+    plan_output.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=False)
+    assert capsys.readouterr().out.split()[0] == "3"
+
+
+def test_only_stages_that_take_much_of_their_memory_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    takes = [StageMemory("count", 2**30, 2**40, on_workers=False), StageMemory("optimise", 2**37, 2**40, on_workers=False)]
+    plan_output.print_memory(takes[:1])
+    assert capsys.readouterr().out == ""
+    plan_output.print_memory(takes)
+    assert capsys.readouterr().out == "memory, GiB: optimise 128.00 of 1024.00\n"
+
+
+def test_whoever_makes_a_key_learns_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "state"))
+    key_commands.keys_init()
+    said = "".join(capsys.readouterr().out.split())
+    assert any(str(path) in said for path in (tmp_path / "state").rglob("*") if path.is_file())
+
+
+def test_of_what_a_flow_raises_the_error_of_dpdist_is_shown() -> None:
+    """Prefect and the errors of connections stand before or behind it."""
+    reason = InvalidInput("one line")
+    outer = RuntimeError("the flow ended")
+    outer.__cause__ = reason
+    for error in (outer, reason):
+        with pytest.raises(InvalidInput, match="^one line$"):
+            _raise_without_server(error)
+    with pytest.raises(RuntimeError, match="other"):
+        _raise_without_server(RuntimeError("other"))
+
+
+def test_what_nobody_reads_any_more_ends_without_a_word(tmp_path: Path) -> None:
+    """As after ``head``: a short text is written at the end, when no command is there to be told."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.main", "ledger", "export"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "DPDIST_HOME": str(tmp_path), "PYTHONUNBUFFERED": ""},
+        timeout=HANGS,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")

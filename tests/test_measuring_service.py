@@ -1,0 +1,427 @@
+"""The measuring service as its clients find it: what they may say, what they hear, and that nothing they do moves or stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpdist.errors import BudgetExceeded, EngineError, InvalidInput, InvalidSpec
+from dpdist.privacy import keys
+from dpdist.spec import load
+from flows.observability.served_runs import ServedRuns
+from flows.prefect import release_flow
+from flows.service import measuring_service, release_process, service_address, service_client
+from flows.service.measuring_service import ClientLimits, Service
+from flows.service.service_address import Address
+from flows.service.service_client import ServedRelease
+from flows.service.spec_registry import Given
+from tests import HANGS, forked, small
+from tests.measuring_service import ROOT, Running, folder_for_all
+from tests.test_spec_registry import WEEK, weekly
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    """A service with one spec for many weeks; the records of the last one are there."""
+    with folder_for_all() as folder:
+        weekly(folder / "specs")
+        small.write(folder / "specs" / str(WEEK))
+        keys.initialise(folder / "home")
+        found = Running(folder, folder / "home")
+        yield found
+        found.end()
+
+
+def spec_of(running: Running) -> Path:
+    return running.folder / "specs" / "weekly.yaml"
+
+
+def ended(running: Running, spec: Path, period: object = WEEK) -> dict[str, Any]:
+    """How a release ended."""
+    facts = running.asked(spec, period)
+    while "line" not in facts and "folder" not in facts:
+        facts = running.asked(spec, f"{period}?after={len(facts['events'])}", "GET")
+    return facts
+
+
+def test_a_release_is_published_once_and_only_public_stages_are_told(running: Running) -> None:
+    first = ServedRelease(running.address, str(spec_of(running)), WEEK)
+    events = list(first)
+    assert {event.stage for event in events if event.mark == "ended"} == {"plan", "answer", "publish"}
+    assert not {"extract", "select", "count", "measure"} & {event.stage for event in events}
+    assert first.done == service_client.PublishedRelease(
+        f"small-{WEEK}", str(running.folder / "releases" / f"small-{WEEK}"), True
+    )
+    before = small.tree(Path(first.done.folder))
+    again = ServedRelease(running.address, f"sha256:{service_client.digest_of(str(spec_of(running)))}", WEEK)
+    list(again)
+    assert (again.done.folder, again.done.charged) == (first.done.folder, False)
+    assert small.tree(Path(first.done.folder)) == before
+    assert running.charges() == [f"small-{WEEK}"]
+
+
+def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no key and no ledger; engine and home are the service's own, for the command and for flows."""
+    environment = {service_address.SERVICE: running.listen, "DPDIST_HOME": str(tmp_path / "home")}
+    asked = ("run", str(spec_of(running)), "--period", str(WEEK))
+    done = forked.finished("flows.main", *asked, "--json", "--quiet", **environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["release"] == f"small-{WEEK}"
+    assert not (tmp_path / "home" / "ledger.db").exists()
+    refused = forked.finished("flows.main", *asked, "--engine", "inline", **environment)
+    assert (refused.returncode, "has an engine of its own; leave out --engine" in refused.stderr) == (1, True)
+    monkeypatch.setenv(service_address.SERVICE, running.listen)
+    with pytest.raises(InvalidInput, match="leave out 'engine_address' and 'home'"):
+        list(release_flow._released(str(spec_of(running)), [WEEK], "inline", None, needed=[WEEK], every="week"))
+
+
+def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: Path) -> None:
+    charged = running.charges()
+    edited = tmp_path / "weekly.yaml"
+    edited.write_text(spec_of(running).read_text().replace("0.1", "0.2"))
+    with pytest.raises(InvalidSpec, match="the measuring service has no spec of digest"):
+        ServedRelease(running.address, str(edited), WEEK).__next__()
+    for period in ("-", "2026-11-03", "9999-12-27", "0001-01-01"):
+        facts = running.asked(spec_of(running), period)
+        assert (facts["status"], facts["state"], facts["line"].count("\n")) == (422, "refused", 0)
+    assert running.charges() == charged
+
+
+def test_a_refusal_of_the_release_reaches_its_client(running: Running) -> None:
+    """Of a period without records, told when its process looks for them."""
+    earlier = WEEK.fromordinal(WEEK.toordinal() - 7)
+    facts = ended(running, spec_of(running), earlier)
+    assert (facts["state"], facts["reason"]) == ("refused", "NoRecords")
+    with pytest.raises(service_client.NoRecords, match="the records are not there"):
+        list(ServedRelease(running.address, str(spec_of(running)), earlier))
+
+
+MALFORMED = [
+    b"",
+    b"\r\n\r\n",
+    b"\0" * 100,
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET /health HTTP/1.0\r\n\r\n",
+    b"GET /health HTTP/1.1\n\n",
+    b"DELETE /releases/" + b"0" * 64 + b"/- HTTP/1.1\r\n\r\n",
+    b"POST /releases/" + b"0" * 63 + b"/- HTTP/1.1\r\n\r\n",
+    b"POST /releases/" + b"A" * 64 + b"/- HTTP/1.1\r\n\r\n",
+    b"POST /releases/" + b"0" * 64 + b"/2026-02-30 HTTP/1.1\r\n\r\n",
+    b"POST /releases/" + b"0" * 64 + b"/2026-11-02;id HTTP/1.1\r\n\r\n",
+    b"POST /releases/../../etc/passwd/- HTTP/1.1\r\n\r\n",
+    b"POST /releases/" + b"0" * 64 + "/２０２６-11-02 HTTP/1.1\r\n\r\n".encode(),
+    b"GET /health HTTP/1.1\r\nA: \xff\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nA: 1\r\na: 2\r\n\r\n",
+    b"GET /health HTTP/1.1\r\n folded\r\n\r\n",
+    b"POST /health HTTP/1.1\r\nContent-Length: 10\r\n\r\n0123456789",
+    b"POST /health HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n" + b"x" * 2**20,
+    b"POST /health HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nA: " + b"x" * 2**20 + b"\r\n\r\n",
+    b"x" * 2**22,
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64,
+    b"POST /releases/" + b"0" * 64 + b"/-\x1b[2J\n2026 published everything HTTP/1.1\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_requests_get_one_line(text: bytes, running: Running) -> None:
+    before = running.log()
+    answer = running.sent(text)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 4")
+    facts = json.loads(body)
+    assert (facts["state"], body.count(b"\n")) == ("refused", 1)
+    assert running.health()
+    told = running.log().removeprefix(before)
+    assert (told.count("\n"), told.isascii(), "\x1b" in told) == (1, True, False)
+
+
+def test_odd_bytes_never_end_the_service(running: Running) -> None:
+    """Requests with bytes changed, cut and repeated; whatever is answered is one line of JSON."""
+    state = random.Random(5)
+    whole = b"POST /releases/" + b"0" * 64 + b"/2026-11-02 HTTP/1.1\r\nHost: dpdist\r\n\r\n"
+    for _ in range(300):
+        text = bytearray(whole)
+        for _ in range(state.randint(1, 6)):
+            text[state.randrange(len(text))] = state.randrange(256)
+        answer = running.sent(bytes(text[: state.randint(1, len(text))] * state.randint(1, 3)))
+        assert answer.startswith(b"HTTP/1.1 4")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["state"] == "refused"
+    assert running.health()
+
+
+def test_requests_of_one_user_do_not_take_every_place(running: Running) -> None:
+    """Connections beyond their number are refused at once; when they go, the next are served."""
+    held = []
+    for _ in range(measuring_service.LIMITS.clients_of_one):
+        held.append(socket.socket(socket.AF_UNIX))
+        held[-1].connect(running.address.path)
+        held[-1].send(b"GET /hea")
+    assert b"503" in running.sent(b"GET /health HTTP/1.1\r\n\r\n")[:20]
+    for each in held:
+        each.close()
+    deadline = time.monotonic() + HANGS
+    while b"200" not in running.sent(b"GET /health HTTP/1.1\r\n\r\n")[:20]:
+        assert time.monotonic() < deadline
+
+
+class Pretended(Given):
+    """Specs of two data sets, without files."""
+
+    def job(self, digest: str, period: Any) -> Any:
+        content = small.spec(release=f"small-{digest[:4]}", ledger={"dataset": f"set-{digest[0]}", "cap": {"rho": 1}})
+        return load(content)
+
+
+def served(work: Callable[[Service], Any], program: str, monkeypatch: pytest.MonkeyPatch, limits: ClientLimits) -> Any:
+    """What work with a service in this process returns; its releases are a small program instead."""
+    monkeypatch.setattr(measuring_service, "command", lambda given, digest, *_: [sys.executable, "-c", program, digest])
+
+    with tempfile.TemporaryDirectory() as home:
+
+        async def run() -> Any:
+            return await work(Service(Pretended(Path()), limits=limits, runs=ServedRuns(Path(home))))
+
+        return asyncio.run(run())
+
+
+TRACKED = """
+import json, os, sys, time
+name = sys.argv[1]
+with open("starts", "a") as file: file.write(f"+{name[0]}\\n")
+while not os.path.exists("go"): time.sleep(0.01)
+time.sleep(0.3)
+with open("starts", "a") as file: file.write(f"-{name[0]}\\n")
+print(json.dumps({"end": {"state": "published", "folder": name[:4], "charged": True}}))
+"""
+
+
+def test_releases_of_a_data_set_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def work(found: Service) -> list[Any]:
+        asked = [(f"{dataset}{number}" + "0" * 62, None) for dataset in "ab" for number in range(3)]
+        for key in [*asked, *asked]:  # asked for twice while they wait: begun once
+            await found._asked(key)
+        Path("go").touch()
+        while found._running:
+            await asyncio.sleep(0.05)
+        return [found._courses[key].end for key in asked]
+
+    assert all(end["state"] == "published" for end in served(work, TRACKED, monkeypatch, ClientLimits()))
+    lines = (tmp_path / "starts").read_text().split()
+    assert len(lines) == 12
+    for dataset in "ab":
+        assert [line for line in lines if line[1] == dataset] == [f"+{dataset}", f"-{dataset}"] * 3
+    assert lines != sorted(lines, key=lambda line: line[1])  # the two data sets ran side by side
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "was ended by signal 9; ask for the release again"),
+        ("raise SystemExit(3)", "ended with code 3"),
+        ("print('no JSON')", "TaskFailed"),
+        ("print('x' * 2**20)", "TaskFailed"),
+    ],
+)
+def test_a_process_that_breaks_is_told_and_its_turn_is_free(
+    program: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(found: Service) -> list[Any]:
+        keys = [(letter * 64, None) for letter in "ab"]
+        for key in keys:
+            await found._asked(key)
+            while found._running:
+                await asyncio.sleep(0.05)
+        return [found._courses[key].end for key in keys]
+
+    for end in served(work, program, monkeypatch, ClientLimits(runs=1)):
+        assert end["state"] == "refused"
+        assert line in end["line"]
+
+
+def test_limits_of_what_waits_and_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def work(found: Service) -> int:
+        await found._asked(("a" * 64, None))
+        await found._asked(("b" * 64, None))
+        with pytest.raises(measuring_service.Refused, match="2 releases wait for their turn"):
+            await found._asked(("c" * 64, None))
+        Path("go").touch()
+        for letter in "cdef":
+            while found._running:
+                await asyncio.sleep(0.05)
+            await found._asked((letter * 64, None))
+        while found._running:
+            await asyncio.sleep(0.05)
+        return len(found._courses)
+
+    assert served(work, TRACKED, monkeypatch, ClientLimits(waiting=2, kept=2)) == 3  # two that ended, and the one that came
+
+
+def test_slow_clients_are_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One that sends a byte at a time, one that reads nothing, one that waits for nothing."""
+
+    async def work(found: Service) -> list[bytes]:
+        server = await asyncio.start_unix_server(found.answer, tmp_path / "socket", limit=found.limits.head_bytes)
+        async with server:
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "socket")
+            answers = []
+            while not answers:  # a byte at a time, until it is answered
+                writer.write(b"G")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        answers.append(await reader.read(2**16))
+            _, silent = await asyncio.open_unix_connection(tmp_path / "socket")
+            silent.write(b"GET /health HTTP/1.1\r\n\r\n")  # and reads nothing
+            while found._clients.total():
+                await asyncio.sleep(0.05)
+            return answers
+
+    (answer,) = served(work, "", monkeypatch, ClientLimits(seconds=0.5))
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert "408 no request within 0.5 s" in capsys.readouterr().err
+
+
+def kept_going(running: Running, spec: Path, disturb: Callable[[ServedRelease], None]) -> ServedRelease:
+    """A release that is asked for, disturbed once it runs, and followed to its end."""
+    course = ServedRelease(running.address, str(spec), WEEK)
+    next(course)
+    disturb(course)
+    list(course)
+    return course
+
+
+def one_service(folder: Path) -> tuple[Running, Path]:
+    """A service with one release of its own."""
+    weekly(folder / "specs")
+    small.write(folder / "specs" / str(WEEK))
+    keys.initialise(folder / "home")
+    return Running(folder, folder / "home"), folder / "specs" / "weekly.yaml"
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes of releases whose specs lie in the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"flows.service.release_process" in words and str(folder / "specs").encode() in words:
+            found.append(int(entry.name))
+    return found
+
+
+def test_a_service_that_is_killed_loses_nothing() -> None:
+    """Its release's process ends with it; started anew, it goes on for the client that waits, and charges once."""
+    with folder_for_all() as folder:
+        running, spec = one_service(folder)
+
+        def kill(course: ServedRelease) -> None:
+            running.kill()
+            deadline = time.monotonic() + HANGS
+            while processes_of(folder):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            running.start()
+
+        try:
+            course = kept_going(running, spec, kill)
+            assert course.done.release == f"small-{WEEK}"
+            assert running.charges() == [f"small-{WEEK}"]
+        finally:
+            running.end()
+        assert not (folder / "run" / "socket").exists()
+
+
+def test_a_signal_ends_it(tmp_path: Path, home: Path) -> None:
+    """Also while an answer is written, where asyncio logs and forgets what a signal's handler raises."""
+    weekly(tmp_path / "specs")
+    running = Running(tmp_path, home)
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                running.sent(b"GET /health HTTP/1.1\r\n\r\n")
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for each in asking:
+        each.start()
+    time.sleep(1)
+    running.process.terminate()
+    try:
+        assert running.process.wait(60) == 143
+        assert running.log().endswith("terminated; run the same command again to go on where it stopped\n")
+    finally:
+        running.kill()
+        over.set()
+        for each in asking:
+            each.join()
+
+
+CLIENT = """
+import datetime, os
+from flows.service.service_address import Address
+from flows.service.service_client import ServedRelease
+next(ServedRelease(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+def test_a_release_goes_on_without_its_client_and_after_its_own_kill() -> None:
+    with folder_for_all() as folder:
+        running, spec = one_service(folder)
+        try:
+            asking = CLIENT.format(listen=running.listen, spec=str(spec), day=str(WEEK))
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            gone = subprocess.run([sys.executable, "-c", asking], check=False, env=environment, timeout=HANGS)
+            assert gone.returncode == -9
+            (process,) = processes_of(folder)
+            os.kill(process, 9)  # as when memory is short
+            facts = ended(running, spec)
+            while facts["state"] == "refused":
+                assert "was ended by signal 9" in facts["line"]
+                facts = ended(running, spec)
+            assert facts["state"] == "published"
+            assert running.charges() == [f"small-{WEEK}"]
+        finally:
+            running.end()
+
+
+def test_a_refusal_quotes_nothing_of_another_library() -> None:
+    try:
+        raise ValueError("the record of Jane Doe")
+    except ValueError as error:
+        end = release_process.refusal(error)
+    assert (end["reason"], "Jane" in json.dumps(end)) == ("TaskFailed", False)
+    known = release_process.refusal(BudgetExceeded("visits", 0.1, 0.0))
+    assert known["line"].startswith("budget of 'visits'")
+
+
+def test_a_client_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(service_client, "AWAY_SECONDS", 0.0)
+    with pytest.raises(
+        EngineError, match="does not answer .*; check DPDIST_SERVICE, start it, and run the same command again"
+    ):
+        ServedRelease(Address.of(f"unix:{tmp_path / 'nothing'}"), f"sha256:{'0' * 64}", None)
